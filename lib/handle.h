@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * handle.h - one attached arena, as this process knows it: private memory, filled at attach.
+ *
+ * Pointers and sizes below were checked against the header once (validate.c) and are never read from shared
+ * memory again; what is read from shared memory later (a record number, a frame number) is checked against them.
+ */
+#ifndef KVSHM_HANDLE_H
+#define KVSHM_HANDLE_H
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#include "atomics.h"
+#include "layout.h"
+
+/* Where the next lease word is looked for, for threads that hash to it; a line each. */
+struct kvshm__hint {
+    _Atomic(uint32_t) next1; /* 0: not set yet */
+    char line[60];
+};
+#define KVSHM__HINTS 64
+
+struct kvshm {
+    /* constant while attached */
+    uint8_t *base;                /* of tables: the writable mapping, or the read-only one of a read-only handle */
+    const uint8_t *read_base;     /* of leases: PROT_READ */
+    uint8_t *write_base;          /* of reservations; NULL: read-only */
+    uint64_t segment_bytes;
+    struct kvshm_header *header;
+    struct kvshm_client *clients;
+    struct kvshm_lease_word *leases;   /* of all clients */
+    kvshm_a64 *reservations;           /* of all clients */
+    struct kvshm_bucket *buckets;
+    struct kvshm_record *records;
+    struct kvshm_recency *recency;
+    uint8_t *texts;
+    struct kvshm_heap_slot *heap;
+    struct kvshm_owner *owners;
+    uint64_t frames_offset;
+    uint64_t page_bytes;
+    uint64_t frame_stride;
+    uint64_t text_stride;
+    uint32_t frame_count;
+    uint32_t record_count;
+    uint32_t bucket_count;
+    uint32_t page_tokens;
+    uint32_t partial_shift;       /* bit of kvshm_record.partials for m tokens: (m - 1) >> partial_shift */
+    uint32_t max_clients;
+    uint32_t max_leases;
+    uint32_t place;               /* own place among the clients */
+    uint64_t client;              /* own number; 0: read-only */
+    bool read_only;
+    bool named_fingerprint;
+    bool hardware_clock;
+    int fd;                       /* of the segment; holds the alive byte */
+    int quiet_fd;                 /* another description; holds the quiet byte; -1: read-only */
+    char name[KVSHM_NAME_MAX + 1];
+    char path[256];
+    uint8_t secret[KVSHM__SECRET_BYTES];
+    const kvshm_a64 *fork_page;   /* MADV_WIPEONFORK: 1 in the process that attached, 0 in its children */
+    struct kvshm *next;           /* list of this process's handles, for the fork handler */
+
+    /* changed by calls */
+    pthread_mutex_t mutex;        /* threads of this handle queue here before the writer lock */
+    uint64_t stalled_owner;       /* under mutex: who was found stopped, */
+    uint64_t stalled_turn;        /* and at which turn, */
+    uint64_t stalled_progress;    /* and progress */
+    uint64_t *scratch;            /* under the writer lock: two bitmaps of records, bitmap_words each */
+    uint64_t bitmap_words;
+    _Atomic(uint32_t) hint_count;
+    struct kvshm__hint hints[KVSHM__HINTS];
+};
+
+/* Was this handle made by another process (a parent before fork)? Then nothing may be touched. */
+static inline bool kvshm__forked(const struct kvshm *kv)
+{
+    return KVSHM__LOAD((kvshm_a64 *)kv->fork_page) == 0;
+}
+
+static inline struct kvshm_page_text *kvshm__text(const struct kvshm *kv, uint32_t record)
+{
+    return (struct kvshm_page_text *)(kv->texts + record * kv->text_stride);
+}
+
+/* Own lease words. */
+static inline struct kvshm_lease_word *kvshm__own_leases(const struct kvshm *kv)
+{
+    return kv->leases + (size_t)kv->place * kv->max_leases;
+}
+
+#define KVSHM_COUNTER(name, unit, help) KVSHM__CNT_##name,
+#define KVSHM_LEASE_COUNTER(name, unit, help)
+enum kvshm_counter {
+#include "counters.def"
+    KVSHM__COUNTERS
+};
+#undef KVSHM_COUNTER
+#undef KVSHM_LEASE_COUNTER
+#define KVSHM_COUNTER(name, unit, help)
+#define KVSHM_LEASE_COUNTER(name, unit, help) KVSHM__LCNT_##name,
+enum kvshm_lease_counter {
+#include "counters.def"
+    KVSHM__LEASE_COUNTERS
+};
+#undef KVSHM_COUNTER
+#undef KVSHM_LEASE_COUNTER
+static_assert(KVSHM__COUNTERS + KVSHM__LEASE_COUNTERS <= KVSHM__COUNTERS_ROOM, "counters");
+static_assert(KVSHM__LEASE_COUNTERS <= 4, "a lease line has room for four");
+
+/* Count for this client; nothing in a read-only handle. */
+static inline void kvshm__count(const struct kvshm *kv, enum kvshm_counter counter, uint64_t n)
+{
+    if (!kv->read_only)
+        KVSHM__ADD(&kv->clients[kv->place].counters[counter], n);
+}
+
+#endif /* KVSHM_HANDLE_H */

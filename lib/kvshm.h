@@ -1,0 +1,532 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kvshm - the KV-cache pages of prompt prefixes in one shared-memory arena
+ *
+ * All the inference servers of a host share one cache: a prefix computed by one process is read by every
+ * other, in place, without a copy and without a system call. There is no daemon. kvshm(7) has the
+ * guarantees and their limits.
+ *
+ * Caveats, first
+ *
+ * - Who may write to an arena may damage it: give it the mode and the group of those you trust with every
+ *   prompt in it. Damage is answered by an error or a miss, never by a crash or by wrong bytes.
+ * - A page's identity is (adapter, tenant, the tokens before it, its tokens): equal identity is taken for
+ *   equal content. What else makes content differ belongs in the fingerprint, the adapter id or the tenant.
+ * - A client counts as alive while any copy of its descriptors is open: a child made by a raw clone, without
+ *   exec, keeps its dead parent's leases.
+ * - After fork the child's calls on the parent's handle answer KVSHM_E_FORKED and touch nothing; it must
+ *   attach anew.
+ *
+ * Conventions
+ *
+ * Calls that return int answer 0, a positive outcome (enum kvshm_outcome), or a negative error: -errno, or
+ * KVSHM_E_... below -4095. After an error kvshm_errmsg() gives a sentence with the values, the limits and the
+ * remedy. The library never prints, exits, sets errno or installs signal handlers.
+ *
+ * A handle may be used by any number of threads at once, and any thread may release what another leased.
+ * No call is async-signal-safe. An unknown flag is -EINVAL. Token counts and page counts are 32 bits wide.
+ */
+#ifndef KVSHM_H
+#define KVSHM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__) && __GNUC__ >= 4
+#define KVSHM_API __attribute__((visibility("default")))
+#else
+#define KVSHM_API
+#endif
+
+#define KVSHM_VERSION_MAJOR 0
+#define KVSHM_VERSION_MINOR 1
+#define KVSHM_VERSION_PATCH 0
+
+/* Longest name of an arena, and longest label of a client, in bytes without the final NUL. */
+#define KVSHM_NAME_MAX 64
+#define KVSHM_LABEL_MAX 63
+#define KVSHM_FINGERPRINT_BYTES 32
+#define KVSHM_KEY_BYTES 32
+
+/* No limit: .capacity. */
+#define KVSHM_UNLIMITED UINT64_MAX
+
+/* One attached arena, of this process. */
+typedef struct kvshm kvshm;
+
+/* What a call that did not fail may answer besides 0. */
+enum kvshm_outcome {
+    KVSHM_MISS = 1,     /* not cached */
+    KVSHM_EXISTS = 3,   /* insert: the entry was there already and was touched; the reservation is consumed */
+    KVSHM_REPLACED = 4, /* insert: the key-only entry was there and has the new pages now */
+};
+
+/* Each has its sentence, meaning and remedy in kvshm_errors(7). */
+enum kvshm_error {
+    KVSHM_E_FORMAT = -4101, /* not a kvshm arena */
+    KVSHM_E_VERSION = -4102, /* arena of another layout version */
+    KVSHM_E_FEATURE = -4103, /* arena uses a feature this library lacks */
+    KVSHM_E_BYTE_ORDER = -4104, /* arena of another byte order or word size */
+    KVSHM_E_BOOT = -4105, /* arena of an earlier boot */
+    KVSHM_E_DAMAGED = -4106, /* arena is damaged */
+    KVSHM_E_GEOMETRY = -4107, /* geometry differs or is not valid */
+    KVSHM_E_FINGERPRINT = -4108, /* fingerprint differs */
+    KVSHM_E_UNLINKED = -4109, /* arena was unlinked */
+    KVSHM_E_FORKED = -4110, /* handle belongs to the parent process */
+    KVSHM_E_STALLED = -4111, /* the writer lock is held by a stopped process */
+    KVSHM_E_STALE = -4112, /* made before the arena was cleared */
+    KVSHM_E_READ_ONLY = -4113, /* handle is read-only */
+    KVSHM_E_CLIENTS = -4114, /* all client places are taken */
+    KVSHM_E_LEASES = -4115, /* all lease words of this client are taken */
+    KVSHM_E_CONFLICT = -4116, /* the name exists in two places */
+    KVSHM_E_BUSY_CREATORS = -4117, /* another process is creating an arena */
+};
+
+/* Flags of calls. */
+#define KVSHM_RDONLY 0x0001u   /* attach, open: map read-only, take no lock and no place; peek, copy, list only */
+#define KVSHM_POPULATE 0x0002u /* attach, open, create: fault in all mappings now */
+#define KVSHM_FORCE 0x0010u    /* unlink: even with living clients */
+#define KVSHM_PEEK 0x0100u     /* lookup, match: tell how much is cached; no lease, no touch */
+#define KVSHM_TOUCH 0x0200u    /* match: touch an entry that runs through the last page served, if none ends there;
+                                  with KVSHM_PEEK: touch although peeking */
+#define KVSHM_DEVICE 0x1000u   /* reserve: devices write into these frames; after death only reap frees them */
+#define KVSHM_EXTEND 0x2000u   /* insert: the head's entry grows, instead of a second one being named */
+#define KVSHM_HOLD 0x4000u     /* insert: .head becomes a lease of the whole prefix */
+
+enum kvshm_dtype {
+    KVSHM_F32 = 0, /* 4 bytes */
+    KVSHM_F16 = 1, /* 2 bytes */
+    KVSHM_BF16 = 2,
+    KVSHM_FP8 = 3, /* 1 byte */
+    KVSHM_INT8 = 4,
+    KVSHM_INT4 = 5, /* half a byte */
+};
+
+enum kvshm_backing {
+    KVSHM_BACKING_AUTO = 0,  /* the best that is to be had */
+    KVSHM_BACKING_SMALL = 1, /* the system's small pages */
+};
+
+/*
+ * What a page is. Either num_layers, num_kv_heads, head_dim and dtype are set (a page is then
+ * [num_layers, 2, page_tokens, num_kv_heads * head_dim] of dtype), or page_bytes alone (an opaque page).
+ * With shards > 1 a page is that many equal parts, one behind the other, one for each tensor-parallel rank;
+ * a part must be a multiple of 64 bytes, and the heads (or page_bytes) must divide.
+ */
+struct kvshm_geometry {
+    uint32_t num_layers;   /* 1 to 65535, or 0 with page_bytes */
+    uint32_t num_kv_heads; /* 1 to 65535, or 0 with page_bytes */
+    uint32_t head_dim;     /* 1 to 65535, or 0 with page_bytes */
+    uint32_t dtype;        /* enum kvshm_dtype; default KVSHM_F32 */
+    uint64_t page_bytes;   /* bytes of an opaque page, 1 to 2^40, or 0 */
+    uint32_t page_tokens;  /* tokens a page holds, 1 to 2^20; default 64 */
+    uint32_t shards;       /* equal parts of a page, 1 to 65535; default 1 */
+    uint32_t token_scale;  /* what one token stands for, for display only, at least 1; default 1 */
+    uint32_t reserved;     /* 0 */
+};
+
+/* Set all fields with kvshm_config_init() first. */
+struct kvshm_config {
+    size_t size; /* sizeof(struct kvshm_config) of the caller */
+    struct kvshm_geometry geometry;
+    uint8_t fingerprint[KVSHM_FINGERPRINT_BYTES]; /* all zero: none named */
+    const char *label;     /* shown to people, at most KVSHM_LABEL_MAX bytes; NULL: the program's name */
+    uint64_t capacity;     /* entries kept, 0 keeps none; default KVSHM_UNLIMITED: memory alone decides */
+    uint64_t frames;       /* pages that memory holds, 1 to 2^28 - 1; or 0, with memory_bytes */
+    uint64_t memory_bytes; /* bytes of the whole segment; or 0, with frames */
+    uint32_t max_clients;  /* attached processes that write, 1 to 4096; default 64 */
+    uint32_t max_leases;   /* leases one client holds at once, and reservations likewise, 1 to 65535; default 512 */
+    uint32_t backing;      /* enum kvshm_backing; default KVSHM_BACKING_AUTO */
+    uint32_t mode;         /* permission bits of the file, whatever the umask; default 0600 */
+    uint32_t group;        /* gid of the file; default UINT32_MAX: the creator's */
+    uint32_t stall_ms;     /* how long a writer waits for another that does not move; default 1000 */
+};
+
+/* A prompt prefix, by which entries are found. It borrows the caller's tokens for the time of the call. */
+struct kvshm_prefix {
+    uint64_t adapter_id;     /* 0: the base model */
+    uint64_t tenant;         /* no lookup, match or insert crosses tenants */
+    const uint32_t *tokens;  /* n token ids; NULL: key-only */
+    uint32_t n;              /* tokens; a key-only lookup may say 0: whatever length */
+    uint32_t reserved;       /* 0 */
+    uint8_t key[KVSHM_KEY_BYTES]; /* key-only: all 32 bytes are compared */
+};
+
+/*
+ * The right to read a chain of pages in place, until released. 128 bytes for ever; all zero is empty.
+ * lookup and match write the whole struct without reading it, whatever they answer.
+ */
+struct kvshm_lease {
+    uint32_t tokens;         /* tokens the leased pages hold */
+    uint32_t pages;          /* pages leased */
+    uint32_t pending_tokens; /* 0 in an arena without a second tier */
+    uint32_t reserved;
+    uint64_t last_used;      /* recency stamp of the entry that ends here, before this call; 0: none ends here */
+    /* the library's own, not to be touched */
+    kvshm *kv;
+    uint64_t page_seq;
+    uint32_t page;
+    uint32_t word;
+    uint64_t spare[10];
+};
+
+/* Frames being filled, found by no lookup until inserted. 128 bytes for ever; all zero is empty. */
+struct kvshm_reservation {
+    uint32_t pages; /* frames reserved */
+    uint32_t flags; /* KVSHM_DEVICE or 0 */
+    /* the library's own, not to be touched */
+    kvshm *kv;
+    uint32_t *frames;
+    uint64_t epoch;
+    uint32_t word;
+    uint32_t reserved;
+    uint64_t spare[11];
+};
+
+/* What kvshm_foreach() shows of an entry. */
+struct kvshm_entry {
+    size_t size; /* sizeof(struct kvshm_entry) of the library */
+    uint64_t adapter_id;
+    uint64_t tenant;
+    uint64_t last_used;   /* recency stamp; larger is later */
+    uint32_t tokens;      /* prefix_len */
+    uint32_t pages;
+    uint32_t leases;      /* lease words of the living that name its deepest page */
+    bool key_only;
+    uint8_t key[KVSHM_KEY_BYTES]; /* of a key-only entry, else zero */
+    uint64_t page_id[2];  /* of its deepest page; never used twice */
+};
+
+struct kvshm_info {
+    size_t size;
+    char name[KVSHM_NAME_MAX + 1];
+    char path[256];           /* where the segment is; empty if longer */
+    uint64_t client;          /* this client's number; 0: read-only */
+    uint64_t arena_id[2];
+    uint64_t epoch;           /* 1, and one more for each clear */
+    struct kvshm_geometry geometry;
+    uint8_t fingerprint[KVSHM_FINGERPRINT_BYTES];
+    bool has_fingerprint;
+    bool read_only;           /* this handle */
+    bool hardware_clock;      /* recency stamps come from the invariant hardware counter, not a shared one */
+    uint32_t backing_asked;   /* enum kvshm_backing */
+    uint32_t backing;         /* had */
+    char backing_reason[128]; /* why not a better one */
+    uint64_t segment_bytes;
+    uint64_t page_bytes;
+    uint64_t frame_stride;    /* bytes from one frame to the next */
+    const void *read_base;    /* the read-only mapping of the segment; offsets count from here */
+    void *write_base;         /* the writable one, NULL if read-only; offsets count from here alike */
+    uint64_t frames_offset;   /* of the frames in both */
+    uint64_t frames_length;
+    uint64_t frames;          /* in all */
+    uint64_t frames_free;
+    uint64_t frames_reserved; /* being filled, or of cancelled reservations not swept yet */
+    uint64_t pages;           /* published */
+    uint64_t pages_limbo;     /* evicted or removed, and still leased */
+    uint64_t entries;
+    uint64_t capacity;
+    uint32_t max_clients;
+    uint32_t max_leases;
+    uint32_t clients;         /* alive, that write */
+    uint32_t stall_ms;
+    uint32_t mode;            /* permission bits */
+    uint32_t uid, gid;        /* of the file */
+    uint32_t creator_pid, creator_uid;
+    uint64_t created_ns;      /* CLOCK_REALTIME */
+    uint64_t last_insert_ns;  /* 0: never */
+    uint64_t last_evict_ns;
+    uint64_t index_bytes;     /* of the segment: index words, page records, recency, frame owners */
+    uint64_t token_bytes;     /* of the segment: tokens and keys */
+};
+
+/* The arena's counters since it was created; the same of the dead and the living. */
+struct kvshm_stats {
+    size_t size;
+    uint64_t name; /* unit: help */
+    uint64_t lookup_hits; /* calls: lookups answered with a lease */
+    uint64_t match_hits; /* calls: matches answered with a lease */
+    uint64_t hit_pages; /* pages: pages leased by lookups and matches */
+    uint64_t hit_tokens; /* tokens: tokens leased by lookups and matches */
+    uint64_t lookup_misses; /* calls: lookups of prefixes that are not cached */
+    uint64_t match_misses; /* calls: matches that found no page */
+    uint64_t gave_up; /* calls: lookups and matches that met a change at every look and answered a miss */
+    uint64_t copied_pages; /* pages: pages copied out */
+    uint64_t inserted_entries; /* entries: entries inserted */
+    uint64_t existing_entries; /* entries: inserts of entries that existed */
+    uint64_t replaced_entries; /* entries: key-only entries replaced */
+    uint64_t extended_entries; /* entries: entries that grew */
+    uint64_t published_pages; /* pages: pages published from a reservation */
+    uint64_t shared_pages; /* pages: pages of an insert that were cached already */
+    uint64_t recalled_pages; /* pages: pages called back from limbo */
+    uint64_t evicted_entries; /* entries: entries evicted */
+    uint64_t evicted_pages; /* pages: pages that left memory by eviction */
+    uint64_t removed_entries; /* entries: entries removed by name */
+    uint64_t cleared_entries; /* entries: entries dropped by clear */
+    uint64_t reserved_pages; /* pages: frames reserved */
+    uint64_t cancelled_pages; /* pages: frames of cancelled reservations */
+    uint64_t no_space; /* calls: reservations refused because all frames were held */
+    uint64_t takeovers; /* calls: writer locks taken over from the dead, each followed by a rebuild */
+    uint64_t stalls; /* calls: calls refused because the holder of the writer lock had stopped */
+};
+
+/* ---- Version, errors -------------------------------------------------------------------------------- */
+
+/* "major.minor.patch" of the library that runs; static storage, any thread, never NULL. */
+KVSHM_API const char *kvshm_version(void);
+
+/*
+ * The sentence of a code: 0, an outcome, -errno or KVSHM_E_...; never NULL, static storage (of the calling
+ * thread for -errno).
+ */
+KVSHM_API const char *kvshm_strerror(int code);
+
+/*
+ * What went wrong in the last call of the calling thread that failed, with values, limits and the remedy.
+ * kv may be NULL (a call that made no handle). Good until the thread's next call that fails. Never NULL.
+ */
+KVSHM_API const char *kvshm_errmsg(kvshm *kv);
+
+/* ---- Making, attaching, removing --------------------------------------------------------------------- */
+
+/*
+ * Set size and all defaults. The function takes the caller's size, for languages without macros; bytes
+ * beyond it are not touched.
+ */
+KVSHM_API void kvshm_config_init_sized(struct kvshm_config *config, size_t size);
+#define kvshm_config_init(config) kvshm_config_init_sized((config), sizeof(struct kvshm_config))
+
+/*
+ * Create an arena and attach to it.
+ *
+ * name    [A-Za-z0-9][A-Za-z0-9._-]{0,63}; it becomes a file in KVSHM_DIR if that is set, else in the POSIX
+ *         shared-memory directory
+ * config  geometry and one of .frames and .memory_bytes at least
+ * flags   KVSHM_POPULATE or 0
+ * out     the handle; NULL after an error
+ *
+ * 0; -EINVAL (name, flag, a field), KVSHM_E_GEOMETRY, -EEXIST, -ENOSPC (numbers and remedy in the message),
+ * KVSHM_E_BUSY_CREATORS, -errno of the system. Nothing is left behind by an error, nor by a creator that is
+ * killed. Blocks while it takes the memory, and up to 10 s while others create.
+ */
+KVSHM_API int kvshm_create(const char *name, const struct kvshm_config *config, unsigned flags, kvshm **out);
+
+/*
+ * Attach to an arena that exists.
+ *
+ * expect  may be NULL. Taken: .label and .fingerprint (all zero: none named). .geometry is compared if
+ *         .num_layers or .page_bytes is set. All else is the creator's and is not looked at
+ * flags   KVSHM_RDONLY, KVSHM_POPULATE or 0
+ *
+ * 0; -EINVAL, -ENOENT, -EACCES, KVSHM_E_FORMAT, _VERSION, _FEATURE, _BYTE_ORDER, _BOOT, _DAMAGED, _GEOMETRY,
+ * _FINGERPRINT, _CLIENTS, _CONFLICT, _UNLINKED, -errno of the system.
+ */
+KVSHM_API int kvshm_attach(const char *name, const struct kvshm_config *expect, unsigned flags, kvshm **out);
+
+/*
+ * Attach with config as expect, or create if there is no arena of the name. Many processes may open one name
+ * at the same moment: one creates, the others attach. Errors of both; with KVSHM_RDONLY it only attaches.
+ */
+KVSHM_API int kvshm_open(const char *name, const struct kvshm_config *config, unsigned flags, kvshm **out);
+
+/*
+ * Give the handle back. -EBUSY while this handle holds leases or reservations (nothing is changed then).
+ * No other thread may be inside a call on it or use it after. In a forked child it frees the child's copy.
+ * kv may be NULL.
+ */
+KVSHM_API int kvshm_detach(kvshm *kv);
+
+/*
+ * Remove the name and with its last user the memory. -EBUSY while clients are alive, named in the message,
+ * unless flags has KVSHM_FORCE: they go on reading, and their next write is KVSHM_E_UNLINKED. -ENOENT,
+ * -EINVAL, KVSHM_E_FORMAT (the file is no arena), KVSHM_E_CONFLICT, -errno.
+ */
+KVSHM_API int kvshm_unlink(const char *name, unsigned flags);
+
+/* Called for each arena; a non-zero answer stops the list and becomes kvshm_list's. Strings last for the call. */
+typedef int (*kvshm_name_fn)(const char *name, const char *path, void *arg);
+
+/* All names in the places where arenas live, in no order; files that are no arenas are passed over. */
+KVSHM_API int kvshm_list(kvshm_name_fn fn, void *arg);
+
+/* ---- Pure functions ---------------------------------------------------------------------------------- */
+
+/* FxHash of n token ids as rustc-hash 2.1 computes it for a [u32] slice. tokens may be NULL if n is 0. */
+KVSHM_API uint64_t kvshm_hash_tokens(const uint32_t *tokens, size_t n);
+
+/* Bytes of one page; 0: the geometry is not valid, or the size overflows. */
+KVSHM_API uint64_t kvshm_page_bytes(const struct kvshm_geometry *geometry);
+
+/* Pages that hold so many tokens: rounded up; 0 if either is 0. */
+KVSHM_API uint32_t kvshm_pages_for_tokens(uint32_t tokens, uint32_t page_tokens);
+
+/* A prefix of n >= 1 tokens; they are borrowed, not copied. */
+KVSHM_API void kvshm_prefix_init(struct kvshm_prefix *prefix, uint64_t adapter_id, uint64_t tenant,
+                                 const uint32_t *tokens, uint32_t n);
+
+/* A key-only prefix as the 64-bit hash of n tokens: the key is the hash's eight bytes, little-endian, then zero. */
+KVSHM_API void kvshm_prefix_init_hash(struct kvshm_prefix *prefix, uint64_t adapter_id, uint64_t tenant,
+                                      uint64_t token_hash, uint32_t n);
+
+/* A key-only prefix: the caller vouches that equal keys mean equal content. n = 0 in a query: whatever length. */
+KVSHM_API void kvshm_prefix_init_key(struct kvshm_prefix *prefix, uint64_t adapter_id, uint64_t tenant,
+                                     const uint8_t key[KVSHM_KEY_BYTES], uint32_t n);
+
+/* ---- Finding ----------------------------------------------------------------------------------------- */
+
+/*
+ * Lease the entry with exactly these tokens (or this key and length).
+ *
+ * flags   KVSHM_PEEK: no lease, no touch (.tokens and .pages tell what is cached); with KVSHM_TOUCH: touch it
+ * lease   written in full: the lease, or empty
+ *
+ * 0; KVSHM_MISS; -EINVAL; KVSHM_E_LEASES, _FINGERPRINT, _READ_ONLY (without PEEK, or with TOUCH), _FORKED.
+ * Waits for nobody, ever; a hit makes no system call and allocates nothing.
+ */
+KVSHM_API int kvshm_lookup(kvshm *kv, const struct kvshm_prefix *prefix, unsigned flags, struct kvshm_lease *lease);
+
+/*
+ * Lease the longest cached prefix of these tokens: whole pages from the first, then at most one page that
+ * holds fewer tokens than it could, all of which equal the next ones. .tokens and .pages tell how much. Touches
+ * the entry that ends where the answer ends; with KVSHM_TOUCH, if none ends there, one that runs through it.
+ *
+ * As kvshm_lookup; key-only prefixes are -EINVAL.
+ */
+KVSHM_API int kvshm_match(kvshm *kv, const struct kvshm_prefix *prefix, unsigned flags, struct kvshm_lease *lease);
+
+/* Is there an entry with exactly these tokens (or this key)? No lease, no touch; false also after any error. */
+KVSHM_API bool kvshm_contains(kvshm *kv, const struct kvshm_prefix *prefix);
+
+/* Page i of the lease, page_bytes long, read-only; NULL past the end. Good until the release. */
+KVSHM_API const void *kvshm_lease_page(const struct kvshm_lease *lease, uint32_t i);
+
+/* Pages first to first + n - 1 into out[0..n-1]; all in one walk. How many were given (fewer at the end). */
+KVSHM_API int kvshm_lease_pages(const struct kvshm_lease *lease, uint32_t first, uint32_t n, const void **out);
+
+/* The same as offsets into the segment, from .read_base and .write_base alike (see kvshm_at). */
+KVSHM_API int kvshm_lease_offsets(const struct kvshm_lease *lease, uint32_t first, uint32_t n, uint64_t *out);
+
+/* A tag and the time of this call, which kvshm -p shows beside the lease. */
+KVSHM_API void kvshm_lease_tag(struct kvshm_lease *lease, uint32_t tag);
+
+/* End the lease: one store, from any thread. An empty lease is let be. The struct is empty afterwards. */
+KVSHM_API void kvshm_release(kvshm *kv, struct kvshm_lease *lease);
+
+/*
+ * Copy pages first_page to first_page + n - 1 of the entry with exactly these tokens (or this key) to dst,
+ * page_bytes apart. The number of pages copied (fewer at the end); 0: a miss. A writing client takes a lease
+ * for it; a read-only one copies and then proves that no page moved meanwhile. Touches in a writing client.
+ */
+KVSHM_API int64_t kvshm_copy_out(kvshm *kv, const struct kvshm_prefix *prefix, uint32_t first_page, uint32_t n,
+                                 void *dst);
+
+/* ---- Filling ----------------------------------------------------------------------------------------- */
+
+/*
+ * Reserve npages >= 1 frames to write into; the oldest entries leave if frames run out.
+ *
+ * flags   KVSHM_DEVICE or 0
+ * r       written in full
+ *
+ * 0; -ENOSPC at once if what is not leased or reserved does not suffice; -EINVAL (npages beyond the arena's frames
+ * too), KVSHM_E_LEASES, _STALLED, _UNLINKED, _READ_ONLY, _FORKED, _DAMAGED, -ENOMEM. Content of the frames is
+ * undefined. May wait up to stall_ms for another writer.
+ */
+KVSHM_API int kvshm_reserve(kvshm *kv, uint32_t npages, unsigned flags, struct kvshm_reservation *r);
+
+/* Frame i of the reservation, page_bytes long, writable; NULL past the end. */
+KVSHM_API void *kvshm_reservation_page(const struct kvshm_reservation *r, uint32_t i);
+
+/* Offsets of frames first to first + n - 1 into out; how many were given. */
+KVSHM_API int kvshm_reservation_offsets(const struct kvshm_reservation *r, uint32_t first, uint32_t n, uint64_t *out);
+
+/* Give the frames back unused: one store, from any thread; never waits. An empty reservation is let be. */
+KVSHM_API void kvshm_cancel(kvshm *kv, struct kvshm_reservation *r);
+
+/*
+ * Publish the reserved frames as the pages of prefix, behind the whole pages of head.
+ *
+ * head    a lease whose tokens prefix begins with, or NULL or empty. Pages needed = pages of the prefix - whole
+ *         pages of head; r must hold exactly so many (r may be NULL or empty if that is 0)
+ * flags   KVSHM_EXTEND, KVSHM_HOLD (then head is not NULL, but may be empty)
+ *
+ * 0: a new entry. KVSHM_EXISTS: it was there and was touched. KVSHM_REPLACED: the key-only entry was there; the
+ * new pages are served now. Every outcome >= 0 consumes r. With KVSHM_HOLD head is then a lease of the whole
+ * prefix. Where an equal page is cached already it is used, and our frame goes back.
+ *
+ * -EINVAL: n is 0, counts that do not fit, a head of other tokens, adapter or tenant, a key-only prefix behind a
+ * head that is not empty; KVSHM_E_STALE, _FINGERPRINT, _STALLED, _UNLINKED, _LEASES, _READ_ONLY, _FORKED,
+ * _DAMAGED, -ENOMEM. An error keeps r and head.
+ */
+KVSHM_API int kvshm_insert(kvshm *kv, const struct kvshm_prefix *prefix, struct kvshm_lease *head,
+                           struct kvshm_reservation *r, unsigned flags);
+
+/* ---- Other processes of the same server --------------------------------------------------------------- */
+
+/*
+ * The address of an offset in this process, read-only and writable; NULL unless it is in a frame. Valid while
+ * the client that leased or reserved the frame holds it, or has died and this one has joined it.
+ */
+KVSHM_API const void *kvshm_at(kvshm *kv, uint64_t offset);
+KVSHM_API void *kvshm_at_writable(kvshm *kv, uint64_t offset);
+
+/*
+ * Join a client (its info.client): what it leases or reserves stays after its death until this one leaves, or
+ * dies too. 0, also if joined already; -ESRCH: it is not alive; -EINVAL: own number or 0; -ENOSPC: eight are
+ * joined; KVSHM_E_READ_ONLY, _FORKED.
+ */
+KVSHM_API int kvshm_join(kvshm *kv, uint64_t client);
+
+/* Leave it: one store. 0; -ENOENT: was not joined. */
+KVSHM_API int kvshm_leave(kvshm *kv, uint64_t client);
+
+/* ---- Giving up ---------------------------------------------------------------------------------------- */
+
+/* Forget the entry. 0, KVSHM_MISS or an error of a writer. Leases of its pages stay good. */
+KVSHM_API int kvshm_remove(kvshm *kv, const struct kvshm_prefix *prefix);
+
+/*
+ * Evict the least recently used entry. The number of frames given back at once (pages that are leased come
+ * back when released, shared ones stay), 0 also if nothing is cached; or a negative error of a writer.
+ */
+KVSHM_API int64_t kvshm_evict_lru(kvshm *kv);
+
+/*
+ * Forget every entry. Leases stay good; reservations and heads from before are KVSHM_E_STALE at insert.
+ * 0 or an error of a writer.
+ */
+KVSHM_API int kvshm_clear(kvshm *kv);
+
+/* ---- Looking ------------------------------------------------------------------------------------------ */
+
+/* The function takes the caller's size; bytes beyond it are never touched. */
+KVSHM_API void kvshm_info_init_sized(struct kvshm_info *info, size_t size);
+#define kvshm_info_init(info) kvshm_info_init_sized((info), sizeof(struct kvshm_info))
+KVSHM_API void kvshm_stats_init_sized(struct kvshm_stats *stats, size_t size);
+#define kvshm_stats_init(stats) kvshm_stats_init_sized((stats), sizeof(struct kvshm_stats))
+
+/* What the arena is and holds now. 0, -EINVAL (size), KVSHM_E_FORKED. Also of a read-only handle. */
+KVSHM_API int kvshm_info(kvshm *kv, struct kvshm_info *info);
+
+/* The counters. 0, -EINVAL (size), KVSHM_E_FORKED. Also of a read-only handle. */
+KVSHM_API int kvshm_stats(kvshm *kv, struct kvshm_stats *stats);
+
+/* A non-zero answer stops the walk and becomes kvshm_foreach's. The entry lasts for the call. */
+typedef int (*kvshm_entry_fn)(const struct kvshm_entry *entry, void *arg);
+
+/*
+ * Each entry, in no order, without a lock: one that is there throughout is shown once; one that comes or goes
+ * meanwhile may be missed. fn may call any function on kv. 0, fn's answer, KVSHM_E_FORKED.
+ */
+KVSHM_API int kvshm_foreach(kvshm *kv, kvshm_entry_fn fn, void *arg);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* KVSHM_H */
