@@ -248,7 +248,6 @@ struct kvshm_info {
 /* The arena's counters since it was created; the same of the dead and the living. */
 struct kvshm_stats {
     size_t size;
-    uint64_t name; /* unit: help */
     uint64_t lookup_hits; /* calls: lookups answered with a lease */
     uint64_t match_hits; /* calls: matches answered with a lease */
     uint64_t hit_pages; /* pages: pages leased by lookups and matches */

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sys.h - every system call of the library but liburing's, in one struct of function pointers.
+ *
+ * Each answers 0 or a positive result, or -errno; errno itself is kept as it was. A test replaces members, so that
+ * the n-th call fails or the clock is one of its own. Nothing in lib/ but sys.c makes a system call, and clocks are
+ * read through here as well.
+ *
+ * Some are points of thread cancellation: a public call that makes any of them first calls kvshm__cancel_off().
+ */
+#ifndef KVSHM_SYS_H
+#define KVSHM_SYS_H
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+/*
+ * CALL(name, (parameters), (arguments)): the calls that can fail, in a table, so that a test can wrap them all.
+ *
+ * open         also with O_TMPFILE, then path is the directory
+ * dir_read     getdents64: bytes of struct dirent64 read, 0 at the end
+ * space        fallocate from offset on; -EINTR is the caller's to repeat
+ * lock_set     OFD lock of length bytes at offset (0: to the end): F_RDLCK, F_WRLCK or F_UNLCK; -EAGAIN if held
+ * lock_ask     would a lock of that kind be granted to another description? 1: no, someone holds one; 0: yes
+ * map          into *out, at an address of the kernel's choice
+ * futex_wait   while *word is expected, for timeout_ns at most: 0, -EAGAIN, -EINTR, -ETIMEDOUT; across processes
+ * futex_wake   how many of at most n were woken
+ * random       all of size bytes, at most 256
+ */
+#define KVSHM__SYS_CALLS(CALL) \
+    CALL(open, (const char *path, int flags, unsigned mode), (path, flags, mode)) \
+    CALL(openat, (int dir, const char *name, int flags), (dir, name, flags)) \
+    CALL(close, (int fd), (fd)) \
+    CALL(fstat, (int fd, struct stat *out), (fd, out)) \
+    CALL(fstatat, (int dir, const char *name, struct stat *out, int flags), \
+         (dir, name, out, flags)) \
+    CALL(fstatvfs, (int fd, struct statvfs *out), (fd, out)) \
+    CALL(truncate, (int fd, uint64_t size), (fd, size)) \
+    CALL(space, (int fd, uint64_t offset, uint64_t length), (fd, offset, length)) \
+    CALL(fchmod, (int fd, unsigned mode), (fd, mode)) \
+    CALL(fchown, (int fd, uint32_t uid, uint32_t gid), (fd, uid, gid)) \
+    CALL(pread, (int fd, void *to, size_t size, uint64_t offset), (fd, to, size, offset)) \
+    CALL(pwrite, (int fd, const void *from, size_t size, uint64_t offset), \
+         (fd, from, size, offset)) \
+    CALL(linkat, (const char *path, int dir, const char *name), (path, dir, name)) \
+    CALL(unlinkat, (int dir, const char *name), (dir, name)) \
+    CALL(dir_read, (int dir, void *to, size_t size), (dir, to, size)) \
+    CALL(flock, (int fd, int operation), (fd, operation)) \
+    CALL(lock_set, (int fd, int kind, uint64_t offset, uint64_t length), \
+         (fd, kind, offset, length)) \
+    CALL(lock_ask, (int fd, int kind, uint64_t offset, uint64_t length), \
+         (fd, kind, offset, length)) \
+    CALL(map, (uint64_t size, int protection, int flags, int fd, void **out), \
+         (size, protection, flags, fd, out)) \
+    CALL(unmap, (void *address, uint64_t size), (address, size)) \
+    CALL(advise, (void *address, uint64_t size, int advice), (address, size, advice)) \
+    CALL(futex_wait, (void *word, uint32_t expected, uint64_t timeout_ns), \
+         (word, expected, timeout_ns)) \
+    CALL(futex_wake, (void *word, int n), (word, n)) \
+    CALL(random, (void *to, size_t size), (to, size)) \
+    CALL(sleep_ns, (uint64_t ns), (ns))
+
+#define KVSHM__UNPAREN(...) __VA_ARGS__
+
+struct kvshm__sys {
+#define KVSHM__SYS_MEMBER(name, parameters, arguments) int(*name) parameters;
+    KVSHM__SYS_CALLS(KVSHM__SYS_MEMBER)
+#undef KVSHM__SYS_MEMBER
+    /* These cannot fail. */
+    uint64_t (*monotonic_ns)(void); /* CLOCK_MONOTONIC: of this process only, time namespaces differ */
+    uint64_t (*realtime_ns)(void);  /* CLOCK_REALTIME: shown to people, decides nothing */
+    uint32_t (*pid)(void);
+    uint32_t (*uid)(void); /* effective */
+};
+
+extern struct kvshm__sys kvshm__sys;
+
+/* The real ones, for a test that wraps them or puts them back. */
+extern const struct kvshm__sys kvshm__sys_real;
+
+/* Switch cancellation of this thread off; the answer is for kvshm__cancel_restore(). */
+static inline int kvshm__cancel_off(void)
+{
+    int before;
+
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    return before;
+}
+
+static inline void kvshm__cancel_restore(int before)
+{
+    pthread_setcancelstate(before, NULL);
+}
+
+#endif /* KVSHM_SYS_H */
