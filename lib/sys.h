@@ -30,49 +30,50 @@
  * futex_wait   while *word is expected, for timeout_ns at most: 0, -EAGAIN, -EINTR, -ETIMEDOUT; across processes
  * futex_wake   how many of at most n were woken
  * random       all of size bytes, at most 256
+ * file_limit   RLIMIT_FSIZE: a file longer than that is answered by a deadly signal
  */
-#define KVSHM__SYS_CALLS(CALL) \
-    CALL(open, (const char *path, int flags, unsigned mode), (path, flags, mode)) \
-    CALL(openat, (int dir, const char *name, int flags), (dir, name, flags)) \
-    CALL(close, (int fd), (fd)) \
-    CALL(fstat, (int fd, struct stat *out), (fd, out)) \
-    CALL(fstatat, (int dir, const char *name, struct stat *out, int flags), \
-         (dir, name, out, flags)) \
-    CALL(fstatvfs, (int fd, struct statvfs *out), (fd, out)) \
-    CALL(truncate, (int fd, uint64_t size), (fd, size)) \
-    CALL(space, (int fd, uint64_t offset, uint64_t length), (fd, offset, length)) \
-    CALL(fchmod, (int fd, unsigned mode), (fd, mode)) \
-    CALL(fchown, (int fd, uint32_t uid, uint32_t gid), (fd, uid, gid)) \
+#define KVSHM__SYS_CALLS(CALL)                                                            \
+    CALL(open, (const char *path, int flags, unsigned mode), (path, flags, mode))         \
+    CALL(openat, (int dir, const char *name, int flags), (dir, name, flags))              \
+    CALL(close, (int fd), (fd))                                                           \
+    CALL(fstat, (int fd, struct stat *out), (fd, out))                                    \
+    CALL(fstatat, (int dir, const char *name, struct stat *out, int flags),               \
+         (dir, name, out, flags))                                                         \
+    CALL(fstatvfs, (int fd, struct statvfs *out), (fd, out))                              \
+    CALL(truncate, (int fd, uint64_t size), (fd, size))                                   \
+    CALL(space, (int fd, uint64_t offset, uint64_t length), (fd, offset, length))         \
+    CALL(fchmod, (int fd, unsigned mode), (fd, mode))                                     \
+    CALL(fchown, (int fd, uint32_t uid, uint32_t gid), (fd, uid, gid))                    \
     CALL(pread, (int fd, void *to, size_t size, uint64_t offset), (fd, to, size, offset)) \
-    CALL(pwrite, (int fd, const void *from, size_t size, uint64_t offset), \
-         (fd, from, size, offset)) \
-    CALL(linkat, (const char *path, int dir, const char *name), (path, dir, name)) \
-    CALL(unlinkat, (int dir, const char *name), (dir, name)) \
-    CALL(dir_read, (int dir, void *to, size_t size), (dir, to, size)) \
-    CALL(flock, (int fd, int operation), (fd, operation)) \
-    CALL(lock_set, (int fd, int kind, uint64_t offset, uint64_t length), \
-         (fd, kind, offset, length)) \
-    CALL(lock_ask, (int fd, int kind, uint64_t offset, uint64_t length), \
-         (fd, kind, offset, length)) \
-    CALL(map, (uint64_t size, int protection, int flags, int fd, void **out), \
-         (size, protection, flags, fd, out)) \
-    CALL(unmap, (void *address, uint64_t size), (address, size)) \
-    CALL(advise, (void *address, uint64_t size, int advice), (address, size, advice)) \
-    CALL(futex_wait, (void *word, uint32_t expected, uint64_t timeout_ns), \
-         (word, expected, timeout_ns)) \
-    CALL(futex_wake, (void *word, int n), (word, n)) \
-    CALL(random, (void *to, size_t size), (to, size)) \
+    CALL(pwrite, (int fd, const void *from, size_t size, uint64_t offset),                \
+         (fd, from, size, offset))                                                        \
+    CALL(linkat, (const char *path, int dir, const char *name), (path, dir, name))        \
+    CALL(unlinkat, (int dir, const char *name), (dir, name))                              \
+    CALL(dir_read, (int dir, void *to, size_t size), (dir, to, size))                     \
+    CALL(flock, (int fd, int operation), (fd, operation))                                 \
+    CALL(lock_set, (int fd, int kind, uint64_t offset, uint64_t length),                  \
+         (fd, kind, offset, length))                                                      \
+    CALL(lock_ask, (int fd, int kind, uint64_t offset, uint64_t length),                  \
+         (fd, kind, offset, length))                                                      \
+    CALL(map, (uint64_t size, int protection, int flags, int fd, void **out),             \
+         (size, protection, flags, fd, out))                                              \
+    CALL(unmap, (void *address, uint64_t size), (address, size))                          \
+    CALL(advise, (void *address, uint64_t size, int advice), (address, size, advice))     \
+    CALL(futex_wait, (void *word, uint32_t expected, uint64_t timeout_ns),                \
+         (word, expected, timeout_ns))                                                    \
+    CALL(futex_wake, (void *word, int n), (word, n))                                      \
+    CALL(random, (void *to, size_t size), (to, size))                                     \
+    CALL(file_limit, (uint64_t * out), (out))                                             \
     CALL(sleep_ns, (uint64_t ns), (ns))
-
-#define KVSHM__UNPAREN(...) __VA_ARGS__
 
 struct kvshm__sys {
 #define KVSHM__SYS_MEMBER(name, parameters, arguments) int(*name) parameters;
     KVSHM__SYS_CALLS(KVSHM__SYS_MEMBER)
 #undef KVSHM__SYS_MEMBER
     /* These cannot fail. */
-    uint64_t (*monotonic_ns)(void); /* CLOCK_MONOTONIC: of this process only, time namespaces differ */
-    uint64_t (*realtime_ns)(void);  /* CLOCK_REALTIME: shown to people, decides nothing */
+    uint64_t (*monotonic_ns)(
+        void); /* CLOCK_MONOTONIC: of this process only, time namespaces differ */
+    uint64_t (*realtime_ns)(void); /* CLOCK_REALTIME: shown to people, decides nothing */
     uint32_t (*pid)(void);
     uint32_t (*uid)(void); /* effective */
 };

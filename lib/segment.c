@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * segment.c - build a segment without a name, and publish it whole.
+ *
+ * In the turn (see place.c): the name is looked for in all places; a nameless file is opened (O_TMPFILE); its space is
+ * looked at, then taken; the header is written. Whoever called attaches to the nameless file, and then it gets its mode
+ * and, by linkat, its name.
+ *
+ * Invariants
+ * S1  Nobody ever sees a half-made segment under a name.
+ * S2  A file without a name goes with its last descriptor: an error, or death at any moment, leaves nothing.
+ * S3  All space is the file's own before it has a name: no store to the segment is ever a SIGBUS for want of memory.
+ *
+ * Space is proven in two steps, prove_limits() and take_space(), in that order, since what is taken beyond a limit may
+ * be answered by a signal instead of an error. More limits (a cgroup's, a pool's) and more ways to take (populating
+ * in a child) belong there.
+ *
+ * The nameless file has mode 0600 until it is published, whatever the umask, so that it can be opened anew.
+ */
+#include "segment.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "atomics.h"
+#include "fork.h"
+#include "message.h"
+#include "plan.h"
+#include "sys.h"
+#include "validate.h"
+
+#define SLICE_BYTES_MAX (UINT64_C(64) << 20)
+#define SLICE_BYTES_MIN (UINT64_C(64) << 10)
+#define FD_PATH_BYTES   32
+
+static void fd_path(int fd, char path[FD_PATH_BYTES])
+{
+    snprintf(path, FD_PATH_BYTES, "/proc/self/fd/%d", fd);
+}
+
+static void close_segment(int *fd)
+{
+    kvshm__fork_hold();
+    if (*fd >= 0)
+        kvshm__sys.close(*fd);
+    *fd = -1;
+    kvshm__fork_let();
+}
+
+/* ---- The file ---------------------------------------------------------------------------------------- */
+
+static int open_nameless(const char *dir, int *fd)
+{
+    int code;
+
+    kvshm__fork_hold();
+    code = kvshm__sys.open(dir, O_RDWR | O_TMPFILE, 0600);
+    *fd = code >= 0 ? code : -1;
+    kvshm__fork_let();
+    if (code == -EOPNOTSUPP || code == -EISDIR)
+        return kvshm__fail(
+            code,
+            "the file system of %s makes no nameless files (O_TMPFILE); use one that "
+            "does: tmpfs, ext4, xfs",
+            dir);
+    return code >= 0 ? 0 : kvshm__fail(code, "directory %s: %s", dir, kvshm_strerror(code));
+}
+
+static int set_owner(int fd, const struct kvshm_config *c, const char *path)
+{
+    int code = kvshm__sys.fchmod(fd, 0600);
+
+    if (code < 0)
+        return kvshm__fail(code, "%s: mode: %s", path, kvshm_strerror(code));
+    if (c->group == UINT32_MAX)
+        return 0;
+    code = kvshm__sys.fchown(fd, UINT32_MAX, c->group);
+    if (code < 0)
+        return kvshm__fail(code, "%s: config.group %u: %s; give a group that you are in", path,
+                           c->group, kvshm_strerror(code));
+    return 0;
+}
+
+/* ---- Space ------------------------------------------------------------------------------------------- */
+
+static int no_space(const char *path, const struct kvshm__plan *plan, uint64_t free_bytes)
+{
+    return kvshm__fail(-ENOSPC,
+                       "%s needs %" PRIu64 " bytes for %" PRIu64 " frames, and its file system has "
+                       "%" PRIu64
+                       " free; ask for less (config.frames, config.memory_bytes), remove "
+                       "what is there, or enlarge it",
+                       path, plan->segment_bytes, plan->frames, free_bytes);
+}
+
+/* UINT64_MAX: it knows no limit. */
+static int free_bytes_of(int fd, uint64_t *bytes)
+{
+    struct statvfs status;
+    int code = kvshm__sys.fstatvfs(fd, &status);
+
+    if (code == 0)
+        *bytes = status.f_blocks == 0 ? UINT64_MAX : (uint64_t)status.f_bavail * status.f_frsize;
+    return code;
+}
+
+static int prove_limits(int fd, const struct kvshm__plan *plan, const char *path)
+{
+    uint64_t free_bytes, limit;
+    int code = kvshm__sys.file_limit(&limit);
+
+    if (code == 0 && plan->segment_bytes > limit)
+        return kvshm__fail(-EFBIG,
+                           "%s needs %" PRIu64 " bytes, and RLIMIT_FSIZE is %" PRIu64 "; raise it "
+                           "(ulimit -f) or ask for less",
+                           path, plan->segment_bytes, limit);
+    if (code == 0)
+        code = free_bytes_of(fd, &free_bytes);
+    if (code < 0)
+        return kvshm__fail(code, "%s: %s", path, kvshm_strerror(code));
+    return plan->segment_bytes > free_bytes ? no_space(path, plan, free_bytes) : 0;
+}
+
+/*
+ * In slices, since a signal makes the system undo and give up a whole one: then smaller ones are tried, which come to
+ * an end between two signals.
+ */
+static int take_space(int fd, const struct kvshm__plan *plan, const char *path)
+{
+    uint64_t at = 0, slice = SLICE_BYTES_MAX, free_bytes = 0;
+    int code = 0;
+
+    while (code == 0 && at < plan->segment_bytes) {
+        uint64_t left = plan->segment_bytes - at;
+        uint64_t length = left < slice ? left : slice;
+
+        code = kvshm__sys.space(fd, at, length);
+        if (code == 0) {
+            at += length;
+        } else if (code == -EINTR) {
+            slice = slice / 2 > SLICE_BYTES_MIN ? slice / 2 : SLICE_BYTES_MIN;
+            code = 0;
+        }
+    }
+    if (code == -ENOSPC && free_bytes_of(fd, &free_bytes) == 0)
+        return no_space(path, plan, free_bytes);
+    return code == 0 ? 0 : kvshm__fail(code, "space of %s: %s", path, kvshm_strerror(code));
+}
+
+/* ---- The header -------------------------------------------------------------------------------------- */
+
+static int fill_random(struct kvshm_static *f)
+{
+    struct {
+        uint64_t arena_id[2];
+        uint64_t opening_id;
+        uint8_t secret[KVSHM__SECRET_BYTES];
+    } fresh;
+    int code = kvshm__sys.random(&fresh, sizeof(fresh));
+
+    if (code != (int)sizeof(fresh))
+        return kvshm__fail(code < 0 ? code : -EIO, "random bytes: %s",
+                           kvshm_strerror(code < 0 ? code : -EIO));
+    memcpy(f->arena_id, fresh.arena_id, sizeof(f->arena_id));
+    f->opening_id = fresh.opening_id;
+    memcpy(f->secret, fresh.secret, sizeof(f->secret));
+    return 0;
+}
+
+static void fill_sizes(struct kvshm_static *f, const struct kvshm__plan *plan)
+{
+    memcpy(f->magic, KVSHM__MAGIC, sizeof(f->magic));
+    f->layout_version = KVSHM__LAYOUT_VERSION;
+    f->byte_order = KVSHM__BYTE_ORDER;
+    f->header_bytes = KVSHM__HEADER_BYTES;
+    f->word_bytes = sizeof(void *);
+    f->client_bytes = sizeof(struct kvshm_client);
+    f->record_bytes = sizeof(struct kvshm_record);
+    f->recency_bytes = sizeof(struct kvshm_recency);
+    f->lease_word_bytes = sizeof(struct kvshm_lease_word);
+    f->segment_bytes = plan->segment_bytes;
+    f->page_bytes = plan->page_bytes;
+    f->frame_stride = plan->frame_stride;
+    f->frames = plan->frames;
+    f->records = plan->records;
+    f->buckets = plan->buckets;
+    f->text_stride = plan->text_stride;
+    f->page_size = plan->page_size;
+    memcpy(f->directory, plan->section, sizeof(f->directory));
+}
+
+static void fill_asked(struct kvshm_static *f, const struct kvshm__config *config,
+                       const struct kvshm__making *making, bool hardware_clock)
+{
+    f->created_ns = kvshm__sys.realtime_ns();
+    f->creator_pid = kvshm__sys.pid();
+    f->creator_uid = kvshm__sys.uid();
+    f->max_clients = config->asked.max_clients;
+    f->max_leases = config->asked.max_leases;
+    f->clock = hardware_clock ? KVSHM__CLOCK_HARDWARE : KVSHM__CLOCK_SHARED;
+    f->backing_asked = config->asked.backing;
+    f->backing = making->places.place[making->place].backing;
+    f->geometry = config->asked.geometry;
+    snprintf(f->name, sizeof(f->name), "%s", making->name);
+    if (f->backing_asked == KVSHM_BACKING_AUTO)
+        snprintf(f->backing_reason, sizeof(f->backing_reason),
+                 "this version of the library makes small pages only");
+}
+
+/* What changes later, as it is in the beginning; all else is 0. */
+static void fill_live(struct kvshm_header *header, const struct kvshm__config *config,
+                      const struct kvshm__plan *plan)
+{
+    const struct kvshm_config *c = &config->asked;
+
+    KVSHM__STORE(&header->epoch, 1);
+    KVSHM__STORE(&header->settings.capacity, c->capacity);
+    KVSHM__STORE(&header->settings.stall_ms, c->stall_ms);
+    KVSHM__STORE(&header->derived.frames_free, plan->frames);
+    if (config->named_fingerprint) {
+        for (unsigned i = 0; i < 4; i++) {
+            uint64_t word;
+
+            memcpy(&word, c->fingerprint + 8 * i, sizeof(word));
+            KVSHM__STORE(&header->fingerprint[i], word);
+        }
+        KVSHM__STORE(&header->has_fingerprint, 1);
+    }
+}
+
+static int write_header(const struct kvshm__making *making, const struct kvshm__config *config,
+                        const struct kvshm__plan *plan, bool hardware_clock, int fd)
+{
+    struct kvshm_header header;
+    int code;
+
+    memset(&header, 0, sizeof(header));
+    fill_sizes(&header.fixed, plan);
+    fill_asked(&header.fixed, config, making, hardware_clock);
+    code = fill_random(&header.fixed);
+    if (code == 0)
+        code = kvshm__boot_id(header.fixed.boot_id);
+    if (code < 0)
+        return code;
+    header.fixed.checksum = kvshm__validate_checksum(&header.fixed);
+    fill_live(&header, config, plan);
+    code = kvshm__sys.pwrite(fd, &header, sizeof(header), 0);
+    if (code == (int)sizeof(header))
+        return 0;
+    code = code < 0 ? code : -EIO;
+    return kvshm__fail(code, "header of %s: %s", making->path, kvshm_strerror(code));
+}
+
+/* ---- The turn ---------------------------------------------------------------------------------------- */
+
+static int name_is_free(const struct kvshm__making *making)
+{
+    struct kvshm__found found;
+    int code = kvshm__place_find(&making->places, making->name, &found);
+
+    if (code == -ENOENT)
+        return 0;
+    if (code < 0)
+        return code;
+    return kvshm__fail(-EEXIST, "%s exists; attach to it, or remove it first", found.path);
+}
+
+static int build(struct kvshm__making *making, const struct kvshm__config *config,
+                 bool hardware_clock, int *fd)
+{
+    const struct kvshm__place *place = &making->places.place[making->place];
+    struct kvshm__plan plan;
+    int code = kvshm__plan_make(config, place->page_size, &plan);
+
+    if (code == 0)
+        code = open_nameless(place->path, fd);
+    if (code == 0)
+        code = set_owner(*fd, &config->asked, making->path);
+    if (code == 0)
+        code = prove_limits(*fd, &plan, making->path);
+    if (code == 0)
+        code = take_space(*fd, &plan, making->path);
+    if (code == 0)
+        code = write_header(making, config, &plan, hardware_clock, *fd);
+    return code;
+}
+
+int kvshm__segment_build(struct kvshm__making *making, const char *name,
+                         const struct kvshm__config *config, bool hardware_clock, int *fd)
+{
+    int code;
+
+    *fd = -1;
+    making->name = name;
+    making->mode = config->asked.mode;
+    making->place = 0;
+    making->turn.count = 0;
+    code = kvshm__places_get(&making->places);
+    if (code < 0)
+        return code;
+    snprintf(making->path, sizeof(making->path), "%s/%s", making->places.place[0].path, name);
+    code = kvshm__turn_take(&making->places, &making->turn);
+    if (code == 0)
+        code = name_is_free(making);
+    if (code == 0)
+        code = build(making, config, hardware_clock, fd);
+    if (code < 0) {
+        close_segment(fd);
+        kvshm__segment_end(making);
+    }
+    return code;
+}
+
+int kvshm__segment_publish(struct kvshm__making *making, int fd)
+{
+    char path[FD_PATH_BYTES];
+    int code = kvshm__sys.fchmod(fd, making->mode);
+
+    fd_path(fd, path);
+    if (code == 0)
+        code = kvshm__sys.linkat(path, making->turn.dir[making->place], making->name);
+    if (code == -EEXIST)
+        return kvshm__fail(code, "%s exists; another process was faster", making->path);
+    return code == 0 ? 0 : kvshm__fail(code, "naming %s: %s", making->path, kvshm_strerror(code));
+}
+
+void kvshm__segment_end(struct kvshm__making *making)
+{
+    kvshm__turn_end(&making->turn);
+}
+
+/* ---- A second description ---------------------------------------------------------------------------- */
+
+static bool same_file(int a, int b)
+{
+    struct stat one, other;
+
+    return kvshm__sys.fstat(a, &one) == 0 && kvshm__sys.fstat(b, &other) == 0 &&
+           one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
+static int open_into(const char *path, int flags, int *out)
+{
+    int code;
+
+    kvshm__fork_hold();
+    code = kvshm__sys.open(path, O_RDWR | O_NOCTTY | O_NONBLOCK | flags, 0);
+    *out = code >= 0 ? code : -1;
+    kvshm__fork_let();
+    return code >= 0 ? 0 : code;
+}
+
+int kvshm__segment_reopen(int fd, const char *path, int *out)
+{
+    char by_fd[FD_PATH_BYTES];
+    int code;
+
+    *out = -1;
+    if (path[0] != '\0' && open_into(path, O_NOFOLLOW, out) == 0) {
+        if (same_file(fd, *out))
+            return 0;
+        close_segment(out);
+    }
+    fd_path(fd, by_fd);
+    code = open_into(by_fd, 0, out);
+    if (code == 0 && !same_file(fd, *out)) {
+        close_segment(out);
+        code = -ESTALE;
+    }
+    return code == 0 ? 0
+                     : kvshm__fail(code,
+                                   "a second descriptor of the segment (%s): %s; is /proc "
+                                   "mounted?",
+                                   by_fd, kvshm_strerror(code));
+}

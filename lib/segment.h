@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * segment.h - build a segment without a name, and publish it whole.
+ */
+#ifndef KVSHM_SEGMENT_H
+#define KVSHM_SEGMENT_H
+
+#include "config.h"
+#include "place.h"
+
+/* A segment being made. */
+struct kvshm__making {
+    const char *name;
+    uint32_t mode;
+    unsigned place;
+    char path[KVSHM__PATH_BYTES]; /* where it will be */
+    struct kvshm__places places;
+    struct kvshm__turn turn;
+};
+
+/*
+ * Wait for the turn, look for the name, and build the segment: *fd is open for reading and writing on a file without
+ * a name that holds a valid arena, nobody attached. *fd may stand in a handle of the fork list; it is -1 after an error,
+ * and the turn has ended. The caller ends the turn with kvshm__segment_end(), published or not.
+ *
+ * 0; -EEXIST; KVSHM_E_CONFLICT, KVSHM_E_BUSY_CREATORS; -ENOSPC, -EFBIG with numbers and remedy; -EINVAL (does not fit);
+ * -errno.
+ */
+int kvshm__segment_build(struct kvshm__making *making, const char *name,
+                         const struct kvshm__config *config, bool hardware_clock, int *fd);
+
+/* Give it its mode and its name. 0; -EEXIST: someone who takes no turns was faster; -errno. */
+int kvshm__segment_publish(struct kvshm__making *making, int fd);
+
+/* End the turn. */
+void kvshm__segment_end(struct kvshm__making *making);
+
+/* A second open description of fd's file, into *out, by path if that names the same file, else through /proc. */
+int kvshm__segment_reopen(int fd, const char *path, int *out);
+
+#endif /* KVSHM_SEGMENT_H */
