@@ -49,8 +49,20 @@
 #define KVSHM__ADD(p, v) atomic_fetch_add_explicit((p), (v), memory_order_relaxed)
 
 /* Compare-and-swap, sequentially consistent: it is a step of a Dekker pair or it takes a lock. */
-#define KVSHM__CAS(p, from, to) \
-    atomic_compare_exchange_strong_explicit((p), &(from), (to), memory_order_seq_cst, memory_order_seq_cst)
+static inline bool kvshm__cas(kvshm_a64 *p, uint64_t from, uint64_t to)
+{
+    return atomic_compare_exchange_strong_explicit(p, &from, to, memory_order_seq_cst, memory_order_seq_cst);
+}
+
+/* Between two looks at a word that another processor is about to change. */
+static inline void kvshm__pause(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
 
 static inline void kvshm__seq_write_begin(kvshm_a64 *seq)
 {

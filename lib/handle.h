@@ -59,13 +59,17 @@ struct kvshm {
     char path[256];
     uint8_t secret[KVSHM__SECRET_BYTES];
     const kvshm_a64 *fork_page;   /* MADV_WIPEONFORK: 1 in the process that attached, 0 in its children */
+    struct kvshm_static *fixed;   /* private copy of the header's fixed part, as it was validated */
     struct kvshm *next;           /* list of this process's handles, for the fork handler */
 
     /* changed by calls */
+    pthread_mutex_t join_mutex;   /* join words of this handle; nothing is taken under it */
     pthread_mutex_t mutex;        /* threads of this handle queue here before the writer lock */
+    int cancel_state;             /* under mutex: of the thread that is inside */
     uint64_t stalled_owner;       /* under mutex: who was found stopped, */
     uint64_t stalled_turn;        /* and at which turn, */
     uint64_t stalled_progress;    /* and progress */
+    uint32_t pinned1;             /* under the writer lock: a page that an insert is at, not to be taken away; 0: none */
     uint64_t *scratch;            /* under the writer lock: two bitmaps of records, bitmap_words each */
     uint64_t bitmap_words;
     _Atomic(uint32_t) hint_count;
@@ -87,6 +91,12 @@ static inline struct kvshm_page_text *kvshm__text(const struct kvshm *kv, uint32
 static inline struct kvshm_lease_word *kvshm__own_leases(const struct kvshm *kv)
 {
     return kv->leases + (size_t)kv->place * kv->max_leases;
+}
+
+/* Own reservation words. */
+static inline kvshm_a64 *kvshm__own_reservations(const struct kvshm *kv)
+{
+    return kv->reservations + (size_t)kv->place * kv->max_leases;
 }
 
 #define KVSHM_COUNTER(name, unit, help) KVSHM__CNT_##name,

@@ -166,7 +166,7 @@ struct kvshm_lease {
     uint32_t pages;          /* pages leased */
     uint32_t pending_tokens; /* 0 in an arena without a second tier */
     uint32_t reserved;
-    uint64_t last_used;      /* recency stamp of the entry that ends here, before this call; 0: none ends here */
+    uint64_t last_used;      /* recency stamp of the entry that ends here, this use included; 0: none ends here */
     /* the library's own, not to be touched */
     kvshm *kv;
     uint64_t page_seq;
@@ -264,7 +264,7 @@ struct kvshm_stats {
     uint64_t shared_pages; /* pages: pages of an insert that were cached already */
     uint64_t recalled_pages; /* pages: pages called back from limbo */
     uint64_t evicted_entries; /* entries: entries evicted */
-    uint64_t evicted_pages; /* pages: pages that left memory by eviction */
+    uint64_t evicted_pages; /* pages: pages taken away since no entry needed them any more */
     uint64_t removed_entries; /* entries: entries removed by name */
     uint64_t cleared_entries; /* entries: entries dropped by clear */
     uint64_t reserved_pages; /* pages: frames reserved */
@@ -329,7 +329,8 @@ KVSHM_API int kvshm_attach(const char *name, const struct kvshm_config *expect, 
 
 /*
  * Attach with config as expect, or create if there is no arena of the name. Many processes may open one name
- * at the same moment: one creates, the others attach. Errors of both; with KVSHM_RDONLY it only attaches.
+ * at the same moment: one creates, the others attach. Errors of both; config is NULL: -EINVAL. With KVSHM_RDONLY it
+ * only attaches, and config may be NULL.
  */
 KVSHM_API int kvshm_open(const char *name, const struct kvshm_config *config, unsigned flags, kvshm **out);
 
@@ -350,7 +351,8 @@ KVSHM_API int kvshm_unlink(const char *name, unsigned flags);
 /* Called for each arena; a non-zero answer stops the list and becomes kvshm_list's. Strings last for the call. */
 typedef int (*kvshm_name_fn)(const char *name, const char *path, void *arg);
 
-/* All names in the places where arenas live, in no order; files that are no arenas are passed over. */
+/* All names in the places where arenas live, in no order; files that are no arenas are passed over. 0, fn's answer, or
+   -errno; a folder that is not there is an empty one. */
 KVSHM_API int kvshm_list(kvshm_name_fn fn, void *arg);
 
 /* ---- Pure functions ---------------------------------------------------------------------------------- */
@@ -404,7 +406,8 @@ KVSHM_API bool kvshm_contains(kvshm *kv, const struct kvshm_prefix *prefix);
 /* Page i of the lease, page_bytes long, read-only; NULL past the end. Good until the release. */
 KVSHM_API const void *kvshm_lease_page(const struct kvshm_lease *lease, uint32_t i);
 
-/* Pages first to first + n - 1 into out[0..n-1]; all in one walk. How many were given (fewer at the end). */
+/* Pages first to first + n - 1 into out[0..n-1]; all in one walk. How many were given: fewer at the end, 0 past it,
+   of an empty lease and in a forked child. */
 KVSHM_API int kvshm_lease_pages(const struct kvshm_lease *lease, uint32_t first, uint32_t n, const void **out);
 
 /* The same as offsets into the segment, from .read_base and .write_base alike (see kvshm_at). */
@@ -418,8 +421,9 @@ KVSHM_API void kvshm_release(kvshm *kv, struct kvshm_lease *lease);
 
 /*
  * Copy pages first_page to first_page + n - 1 of the entry with exactly these tokens (or this key) to dst,
- * page_bytes apart. The number of pages copied (fewer at the end); 0: a miss. A writing client takes a lease
- * for it; a read-only one copies and then proves that no page moved meanwhile. Touches in a writing client.
+ * page_bytes apart. The number of pages copied (fewer at the end); 0: a miss, n is 0, or first_page is past the end.
+ * A writing client takes a lease for it, and touches; a read-only one copies and then proves that no page moved
+ * meanwhile. -EINVAL (prefix; dst is NULL), KVSHM_E_LEASES, _FINGERPRINT, _FORKED.
  */
 KVSHM_API int64_t kvshm_copy_out(kvshm *kv, const struct kvshm_prefix *prefix, uint32_t first_page, uint32_t n,
                                  void *dst);
@@ -432,8 +436,8 @@ KVSHM_API int64_t kvshm_copy_out(kvshm *kv, const struct kvshm_prefix *prefix, u
  * flags   KVSHM_DEVICE or 0
  * r       written in full
  *
- * 0; -ENOSPC at once if what is not leased or reserved does not suffice; -EINVAL (npages beyond the arena's frames
- * too), KVSHM_E_LEASES, _STALLED, _UNLINKED, _READ_ONLY, _FORKED, _DAMAGED, -ENOMEM. Content of the frames is
+ * 0; -ENOSPC at once if what is not leased or reserved does not suffice, and for more pages than the arena has
+ * frames; -EINVAL, KVSHM_E_LEASES, _STALLED, _UNLINKED, _READ_ONLY, _FORKED, _DAMAGED, -ENOMEM. Content of the frames is
  * undefined. May wait up to stall_ms for another writer.
  */
 KVSHM_API int kvshm_reserve(kvshm *kv, uint32_t npages, unsigned flags, struct kvshm_reservation *r);
@@ -460,7 +464,7 @@ KVSHM_API void kvshm_cancel(kvshm *kv, struct kvshm_reservation *r);
  *
  * -EINVAL: n is 0, counts that do not fit, a head of other tokens, adapter or tenant, a key-only prefix behind a
  * head that is not empty; KVSHM_E_STALE, _FINGERPRINT, _STALLED, _UNLINKED, _LEASES, _READ_ONLY, _FORKED,
- * _DAMAGED, -ENOMEM. An error keeps r and head.
+ * _DAMAGED, -ENOSPC (no index word to be had), -ENOMEM. An error keeps r and head.
  */
 KVSHM_API int kvshm_insert(kvshm *kv, const struct kvshm_prefix *prefix, struct kvshm_lease *head,
                            struct kvshm_reservation *r, unsigned flags);
@@ -484,20 +488,25 @@ KVSHM_API int kvshm_join(kvshm *kv, uint64_t client);
 /* Leave it: one store. 0; -ENOENT: was not joined. */
 KVSHM_API int kvshm_leave(kvshm *kv, uint64_t client);
 
+/*
+ * The calls below change the arena, and so may answer, besides what is said there, KVSHM_E_STALLED (after stall_ms),
+ * _UNLINKED, _READ_ONLY, _FORKED, or -EINVAL (handle or prefix).
+ */
+
 /* ---- Giving up ---------------------------------------------------------------------------------------- */
 
-/* Forget the entry. 0, KVSHM_MISS or an error of a writer. Leases of its pages stay good. */
+/* Forget the entry. 0 or KVSHM_MISS. Leases of its pages stay good. */
 KVSHM_API int kvshm_remove(kvshm *kv, const struct kvshm_prefix *prefix);
 
 /*
  * Evict the least recently used entry. The number of frames given back at once (pages that are leased come
- * back when released, shared ones stay), 0 also if nothing is cached; or a negative error of a writer.
+ * back when released, shared ones stay), 0 also if nothing is cached; or a negative error.
  */
 KVSHM_API int64_t kvshm_evict_lru(kvshm *kv);
 
 /*
- * Forget every entry. Leases stay good; reservations and heads from before are KVSHM_E_STALE at insert.
- * 0 or an error of a writer.
+ * Forget every entry, of all clients. Leases stay good; reservations and heads from before are KVSHM_E_STALE at
+ * insert. 0.
  */
 KVSHM_API int kvshm_clear(kvshm *kv);
 

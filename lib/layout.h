@@ -176,12 +176,12 @@ struct kvshm_derived {
     kvshm_a32 limbo_first1;    /* list of pages in limbo through kvshm_recency.link1, oldest first */
     kvshm_a32 limbo_last1;
     kvshm_a32 sweep_record;    /* records below hold nothing of an earlier epoch */
-    uint32_t reserved;
+    kvshm_a32 heap_length;     /* entries in the heap; those behind are set aside for a while (recency.c) */
     kvshm_a64 frames_free;
     kvshm_a64 frames_reserved;
     kvshm_a64 pages;           /* published, of this epoch or not swept yet */
     kvshm_a64 limbo;           /* pages in limbo */
-    kvshm_a64 entries;         /* length of the heap */
+    kvshm_a64 entries;         /* in the heap and set aside */
     kvshm_a64 last_insert_ns;  /* CLOCK_REALTIME; not rebuilt */
     kvshm_a64 last_evict_ns;
     kvshm_a64 clear_ns;
@@ -246,7 +246,8 @@ struct kvshm_client {
     kvshm_a32 lease_high;     /* owner: lease words from here on have never been used by this client */
     uint32_t reserved;
     kvshm_a64 device_frames;  /* lock: frames reserved with KVSHM_DEVICE under this number */
-    uint8_t room0[40];
+    kvshm_a64 swept;          /* derived, lock: the number whose frames were swept after its death */
+    uint8_t room0[32];
     kvshm_a64 joins[KVSHM__JOINS]; /* owner: numbers of the clients it has joined, 0: none */
     char label[64];           /* owner, at attach; for people */
     uint32_t pid;             /* owner, at attach; for people, in its own PID namespace */
@@ -284,6 +285,7 @@ enum kvshm_reservation_state {
     KVSHM__RESERVATION_EMPTY = 0,     /* lock: no frame names it */
     KVSHM__RESERVATION_HELD = 1,      /* lock, at reserve */
     KVSHM__RESERVATION_CANCELLED = 2, /* owner: its frames are to be swept */
+    KVSHM__RESERVATION_SWEPT = 3,     /* lock: its frames are being swept */
 };
 
 /*
@@ -322,13 +324,15 @@ struct kvshm_record {
     kvshm_a32 parent1;    /* S: parent record + 1; 0: a root */
     kvshm_a32 jump1;      /* S: an ancestor further up + 1 (Myers 1983), so that a walk up is O(log n) */
     kvshm_a32 depth;      /* S: pages above this one */
-    kvshm_a32 length;     /* S: bits 0-30 tokens in this page, bit 31 key-only */
+    kvshm_a32 length;     /* S: tokens in this page, and the flags KVSHM__KEY_... */
     kvshm_a32 epoch;      /* S: low half of the arena's epoch */
     kvshm_a32 child1;     /* derived, lock: first of the list of children, published or in limbo, through recency.next1 */
     kvshm_a64 partials;   /* derived, lock: bit b is set if a child holds m < page_tokens tokens, b = (m - 1) >> shift */
 };
 static_assert(sizeof(struct kvshm_record) == KVSHM__LINE, "layout");
-#define KVSHM__KEY_ONLY 0x80000000u
+#define KVSHM__KEY_ONLY 0x80000000u /* of a key-only entry */
+#define KVSHM__KEY_END 0x40000000u  /* its deepest page */
+#define KVSHM__LENGTH 0x3fffffffu   /* the tokens */
 
 /* The line of a record that hits write (stamp), and what only writers need. */
 struct kvshm_recency {

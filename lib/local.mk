@@ -6,7 +6,56 @@ include_HEADERS += lib/kvshm.h
 
 # All modules, with their hidden names: what the tests and the tools link to.
 noinst_LTLIBRARIES += lib/libkvshm-internal.la
-lib_libkvshm_internal_la_SOURCES =
+lib_libkvshm_internal_la_SOURCES = \
+	lib/atomics.h \
+	lib/cache.c \
+	lib/client.c \
+	lib/client.h \
+	lib/config.c \
+	lib/config.h \
+	lib/counters.def \
+	lib/entries.c \
+	lib/errors.def \
+	lib/evict.c \
+	lib/evict.h \
+	lib/fork.c \
+	lib/fork.h \
+	lib/frames.c \
+	lib/frames.h \
+	lib/handle.h \
+	lib/index.c \
+	lib/index.h \
+	lib/insert.c \
+	lib/insert.h \
+	lib/layout.h \
+	lib/lease.c \
+	lib/lease.h \
+	lib/mend.c \
+	lib/mend.h \
+	lib/message.c \
+	lib/message.h \
+	lib/pages.c \
+	lib/pages.h \
+	lib/place.c \
+	lib/place.h \
+	lib/plan.c \
+	lib/plan.h \
+	lib/private.c \
+	lib/private.h \
+	lib/reap.c \
+	lib/reap.h \
+	lib/recency.c \
+	lib/recency.h \
+	lib/segment.c \
+	lib/segment.h \
+	lib/sys.c \
+	lib/sys.h \
+	lib/tokens.c \
+	lib/tokens.h \
+	lib/validate.c \
+	lib/validate.h \
+	lib/writer.c \
+	lib/writer.h
 
 # The same objects, with only the public names seen: what is installed.
 #

@@ -1,0 +1,581 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cache.c - the public calls that find, fill and give up pages (arena.c has those about the arena as a whole).
+ *
+ * Checks of arguments and handle, the retries of a hit, and the shape of answers; what they stand on is in index.h,
+ * lease.h, insert.h, evict.h.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "evict.h"
+#include "frames.h"
+#include "insert.h"
+#include "mend.h"
+#include "message.h"
+#include "private.h"
+#include "recency.h"
+#include "sys.h"
+
+/* How often a hit is begun again whose page moved between the look and the lease. */
+#define TRIES 8
+
+/* Slices of a clear, in records; the lock is given back between them. */
+#define CLEAR_SLICE 4096
+
+/* ---- Checks ------------------------------------------------------------------------------------------------- */
+
+static int check_handle(kvshm *kv)
+{
+    if (!kv)
+        return kvshm__fail(-EINVAL, "the handle is NULL");
+    if (kvshm__forked(kv))
+        return kvshm__fail(KVSHM_E_FORKED, "the handle of arena %s belongs to the parent process; attach anew", kv->name);
+    return 0;
+}
+
+/* A handle that may take leases. */
+static int check_leasing(kvshm *kv)
+{
+    if (kv->read_only)
+        return kvshm__fail(KVSHM_E_READ_ONLY, "arena %s was attached with KVSHM_RDONLY: peek or copy out, or attach "
+                           "without it", kv->name);
+    if (!kv->named_fingerprint && KVSHM__LOAD_ACQ(&kv->header->has_fingerprint))
+        return kvshm__fail(KVSHM_E_FINGERPRINT, "arena %s has a fingerprint and this handle named none; attach with it",
+                           kv->name);
+    return 0;
+}
+
+static int check_flags(unsigned flags, unsigned known)
+{
+    if (flags & ~known)
+        return kvshm__fail(-EINVAL, "flags 0x%x: bits 0x%x are not known to this call", flags, flags & ~known);
+    return 0;
+}
+
+static int check_prefix(const struct kvshm_prefix *prefix)
+{
+    if (!prefix)
+        return kvshm__fail(-EINVAL, "the prefix is NULL");
+    if (prefix->reserved != 0)
+        return kvshm__fail(-EINVAL, "prefix.reserved is %u; make prefixes with kvshm_prefix_init()", prefix->reserved);
+    if (prefix->tokens && prefix->n == 0)
+        return kvshm__fail(-EINVAL, "prefix.n is 0; a prefix has at least one token");
+    return 0;
+}
+
+/* ---- Finding ------------------------------------------------------------------------------------------------ */
+
+/* The entry of exactly this prefix; false: there is none. *stamp is its recency. */
+static bool find_entry(const kvshm *kv, const struct kvshm_prefix *prefix, struct kvshm__walk *walk, uint64_t *stamp)
+{
+    if (prefix->tokens)
+        kvshm__index_walk(kv, prefix, walk);
+    else
+        kvshm__index_find_key(kv, prefix, walk);
+    if (walk->deepest.record == KVSHM__NO_RECORD ||
+        (walk->tokens != prefix->n && (prefix->tokens || prefix->n != 0)))
+        return false;
+    *stamp = KVSHM__LOAD_ACQ(&kv->recency[walk->deepest.record].stamp);
+    return *stamp != 0 && !kvshm__seq_read_retry(&kv->records[walk->deepest.record].seq, walk->deepest.seq);
+}
+
+/* The longest cached prefix; *stamp is that of the entry that ends there, or 0. */
+static bool find_longest(const kvshm *kv, const struct kvshm_prefix *prefix, struct kvshm__walk *walk, uint64_t *stamp)
+{
+    kvshm__index_match(kv, prefix, walk);
+    if (walk->pages == 0)
+        return false;
+    *stamp = KVSHM__LOAD_ACQ(&kv->recency[walk->deepest.record].stamp);
+    return true;
+}
+
+/* Children looked at on each level for one that is published. */
+#define SIBLINGS 8
+
+/* A published child of the page that was found; false: none among the first few. */
+static bool child_of(const kvshm *kv, const struct kvshm__found *parent, struct kvshm__found *child)
+{
+    uint32_t child1 = KVSHM__LOAD(&kv->records[parent->record].child1);
+
+    for (int i = 0; i < SIBLINGS && child1 - 1 < kv->record_count; i++) {
+        const struct kvshm_record *r = &kv->records[child1 - 1];
+        child->record = child1 - 1;
+        child->seq = kvshm__seq_read_begin(&r->seq);
+        bool right = !(child->seq & 1) && KVSHM__LOAD((kvshm_a32 *)&r->parent1) == parent->record + 1 &&
+                     KVSHM__LOAD((kvshm_a64 *)&r->parent_seq) == parent->seq &&
+                     kvshm__place_published(KVSHM__LOAD((kvshm_a64 *)&r->place));
+        child1 = KVSHM__LOAD(&kv->recency[child1 - 1].next1);
+        if (!kvshm__seq_read_retry(&r->seq, child->seq) && right)
+            return true;
+    }
+    return false;
+}
+
+/* KVSHM_TOUCH: one entry that runs through the page, since none ends there. */
+static void touch_below(const kvshm *kv, struct kvshm__found page)
+{
+    struct kvshm__found child;
+
+    for (uint32_t i = 0; i < kv->record_count && child_of(kv, &page, &child); i++) {
+        uint64_t stamp = KVSHM__LOAD(&kv->recency[child.record].stamp);
+        if (stamp != 0) {
+            kvshm__recency_touch(kv, child.record, stamp);
+            return;
+        }
+        page = child;
+    }
+}
+
+/* What a call that leases looks for, and how it counts. */
+struct quest {
+    bool (*find)(const kvshm *, const struct kvshm_prefix *, struct kvshm__walk *, uint64_t *);
+    enum kvshm_lease_counter hits;
+    enum kvshm_counter misses;
+};
+static const struct quest exact = {find_entry, KVSHM__LCNT_lookup_hits, KVSHM__CNT_lookup_misses};
+static const struct quest longest = {find_longest, KVSHM__LCNT_match_hits, KVSHM__CNT_match_misses};
+
+static void touch(const kvshm *kv, const struct kvshm__walk *walk, uint64_t stamp, unsigned flags,
+                  struct kvshm_lease *lease)
+{
+    lease->last_used = kvshm__recency_touch(kv, walk->deepest.record, stamp);
+    if (stamp == 0 && (flags & KVSHM_TOUCH))
+        touch_below(kv, walk->deepest);
+}
+
+static int miss(kvshm *kv, const struct quest *quest, bool gave_up)
+{
+    kvshm__count(kv, quest->misses, 1);
+    if (gave_up)
+        kvshm__count(kv, KVSHM__CNT_gave_up, 1);
+    return KVSHM_MISS;
+}
+
+static int peek(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest *quest, unsigned flags,
+                struct kvshm_lease *lease)
+{
+    struct kvshm__walk walk;
+    uint64_t stamp;
+
+    if (!quest->find(kv, prefix, &walk, &stamp))
+        return walk.gave_up ? miss(kv, quest, true) : KVSHM_MISS;
+    lease->tokens = walk.tokens;
+    lease->pages = walk.pages;
+    lease->last_used = stamp;
+    if (flags & KVSHM_TOUCH)
+        touch(kv, &walk, stamp, flags, lease);
+    return 0;
+}
+
+static int take(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest *quest, unsigned flags,
+                struct kvshm_lease *lease)
+{
+    struct kvshm__walk walk;
+    uint64_t stamp;
+    uint32_t word;
+
+    for (int i = 0; i < TRIES; i++) {
+        if (!quest->find(kv, prefix, &walk, &stamp))
+            return miss(kv, quest, walk.gave_up);
+        enum kvshm__leased got = kvshm__lease_take(kv, &walk.deepest, &word);
+        if (got == KVSHM__LEASE_CHANGED)
+            continue;
+        if (got == KVSHM__LEASE_NONE_LEFT)
+            return kvshm__fail(KVSHM_E_LEASES, "all %u lease words of this client are taken; release some, or create "
+                               "the arena with a larger max_leases", kv->max_leases);
+        lease->tokens = walk.tokens;
+        lease->pages = walk.pages;
+        lease->kv = kv;
+        lease->page = walk.deepest.record;
+        lease->page_seq = walk.deepest.seq;
+        lease->word = word;
+        touch(kv, &walk, stamp, flags, lease);
+        kvshm__lease_count(kv, word, quest->hits, walk.pages, walk.tokens);
+        return 0;
+    }
+    return miss(kv, quest, true);
+}
+
+static int find(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest *quest, unsigned flags,
+                struct kvshm_lease *lease)
+{
+    int err;
+
+    if (!lease)
+        return kvshm__fail(-EINVAL, "the lease is NULL");
+    memset(lease, 0, sizeof(*lease));
+    if ((err = check_handle(kv)) || (err = check_flags(flags, KVSHM_PEEK | KVSHM_TOUCH)) ||
+        (err = check_prefix(prefix)))
+        return err;
+    if (!(flags & KVSHM_PEEK) || (flags & KVSHM_TOUCH)) {
+        if ((err = check_leasing(kv)))
+            return err;
+    }
+    return flags & KVSHM_PEEK ? peek(kv, prefix, quest, flags, lease) : take(kv, prefix, quest, flags, lease);
+}
+
+KVSHM_API int kvshm_lookup(kvshm *kv, const struct kvshm_prefix *prefix, unsigned flags, struct kvshm_lease *lease)
+{
+    return find(kv, prefix, &exact, flags, lease);
+}
+
+KVSHM_API int kvshm_match(kvshm *kv, const struct kvshm_prefix *prefix, unsigned flags, struct kvshm_lease *lease)
+{
+    if (lease && prefix && !prefix->tokens) {
+        memset(lease, 0, sizeof(*lease));
+        return kvshm__fail(-EINVAL, "a key-only prefix has no tokens to match; use kvshm_lookup()");
+    }
+    return find(kv, prefix, &longest, flags, lease);
+}
+
+KVSHM_API bool kvshm_contains(kvshm *kv, const struct kvshm_prefix *prefix)
+{
+    struct kvshm__walk walk;
+    uint64_t stamp;
+
+    return !check_handle(kv) && !check_prefix(prefix) && find_entry(kv, prefix, &walk, &stamp);
+}
+
+/* ---- Leases ------------------------------------------------------------------------------------------------- */
+
+static bool lease_good(const struct kvshm_lease *lease)
+{
+    return lease && lease->kv && !kvshm__forked(lease->kv) && lease->page < lease->kv->record_count &&
+           KVSHM__LOAD(&lease->kv->records[lease->page].seq) == lease->page_seq;
+}
+
+/* Offset of the frame a leased page stands in; 0: damage. */
+static uint64_t offset_of(const kvshm *kv, uint32_t record)
+{
+    uint64_t place = KVSHM__LOAD_ACQ(&kv->records[record].place);
+    uint32_t frame = kvshm__place_frame(place);
+
+    return kvshm__place_state(place) != KVSHM__PLACE_NONE && frame < kv->frame_count ? kvshm__frame_offset(kv, frame) : 0;
+}
+
+KVSHM_API const void *kvshm_lease_page(const struct kvshm_lease *lease, uint32_t i)
+{
+    uint64_t offset;
+
+    return kvshm_lease_offsets(lease, i, 1, &offset) == 1 ? lease->kv->read_base + offset : NULL;
+}
+
+KVSHM_API int kvshm_lease_offsets(const struct kvshm_lease *lease, uint32_t first, uint32_t n, uint64_t *out)
+{
+    if (!lease_good(lease) || first >= lease->pages || n == 0 || !out)
+        return 0;
+    const kvshm *kv = lease->kv;
+    if (n > lease->pages - first)
+        n = lease->pages - first;
+    uint32_t record = kvshm__pages_ancestor(kv, lease->page, first + n - 1);
+    for (uint32_t i = n; i-- > 0; record = kvshm__pages_parent(kv, record)) {
+        out[i] = record == KVSHM__NO_RECORD ? 0 : offset_of(kv, record);
+        if (out[i] == 0)
+            return 0;
+    }
+    return (int)n;
+}
+
+KVSHM_API int kvshm_lease_pages(const struct kvshm_lease *lease, uint32_t first, uint32_t n, const void **out)
+{
+    static_assert(sizeof(void *) == sizeof(uint64_t), "offsets and addresses are of one size");
+    int got = kvshm_lease_offsets(lease, first, n, (uint64_t *)out);
+
+    for (int i = 0; i < got; i++) {
+        uint64_t offset;
+        memcpy(&offset, &out[i], sizeof(offset));
+        out[i] = lease->kv->read_base + offset;
+    }
+    return got;
+}
+
+KVSHM_API void kvshm_lease_tag(struct kvshm_lease *lease, uint32_t tag)
+{
+    if (!lease_good(lease))
+        return;
+    struct kvshm_lease_word *own = &kvshm__own_leases(lease->kv)[lease->word];
+    KVSHM__STORE(&own->tag, tag);
+    KVSHM__STORE(&own->tag_ns, kvshm__sys.realtime_ns());
+}
+
+KVSHM_API void kvshm_release(kvshm *kv, struct kvshm_lease *lease)
+{
+    if (!lease)
+        return;
+    if (kv && lease->kv == kv && !kvshm__forked(kv) && lease->word < kv->max_leases &&
+        KVSHM__LOAD(&kvshm__own_leases(kv)[lease->word].word) == kvshm__lease_value(lease->page, lease->page_seq))
+        kvshm__lease_drop(kv, lease->word);
+    memset(lease, 0, sizeof(*lease));
+}
+
+/* ---- Copying out -------------------------------------------------------------------------------------------- */
+
+static void copy_page(void *to, const uint8_t *from, uint64_t bytes)
+{
+#ifdef KVSHM_TSAN
+    /* Without a lease a writer may fill the frame meanwhile; what was copied is then thrown away. */
+    for (uint64_t i = 0; i < bytes; i++)
+        ((uint8_t *)to)[i] = __atomic_load_n(from + i, __ATOMIC_RELAXED);
+#else
+    memcpy(to, from, bytes);
+#endif
+}
+
+/* Copy the page of a record and prove that it stood where it was read, all the time. */
+static bool copy_unleased(const kvshm *kv, uint32_t record, uint64_t seq, uint8_t *to)
+{
+    struct kvshm_record *r = &kv->records[record];
+    uint64_t place = KVSHM__LOAD_ACQ(&r->place);
+    uint32_t frame = kvshm__place_frame(place);
+
+    if (!kvshm__place_published(place) || frame >= kv->frame_count)
+        return false;
+    if (to)
+        copy_page(to, kv->read_base + kvshm__frame_offset(kv, frame), kv->page_bytes);
+    KVSHM__FENCE(memory_order_acquire);
+    /* A hit may call an eviction off meanwhile: the same move, the same frame. */
+    uint64_t after = KVSHM__LOAD(&r->place);
+    return kvshm__place_published(after) && kvshm__place_frame(after) == frame && after >> 32 == place >> 32 &&
+           !kvshm__seq_read_retry(&r->seq, seq);
+}
+
+/* The chain from its deepest page up; each parent is the one that its child named, or all is given up. */
+static int64_t copy_chain(const kvshm *kv, const struct kvshm__walk *walk, uint32_t first, uint32_t n, uint8_t *dst)
+{
+    uint32_t record = walk->deepest.record;
+    uint64_t seq = walk->deepest.seq;
+
+    for (uint32_t i = walk->pages; i-- > first;) {
+        if (record >= kv->record_count)
+            return 0;
+        const struct kvshm_record *r = &kv->records[record];
+        uint32_t parent1 = KVSHM__LOAD((kvshm_a32 *)&r->parent1);
+        uint64_t parent_seq = KVSHM__LOAD((kvshm_a64 *)&r->parent_seq);
+        uint8_t *to = i - first < n ? dst + (uint64_t)(i - first) * kv->page_bytes : NULL;
+        if (!copy_unleased(kv, record, seq, to))
+            return 0;
+        record = parent1 - 1;
+        seq = parent_seq;
+    }
+    return n;
+}
+
+static int64_t copy_leased(kvshm *kv, struct kvshm_lease *lease, uint32_t first, uint32_t n, uint8_t *dst)
+{
+    uint32_t done = 0;
+
+    while (done < n) {
+        uint64_t offsets[64];
+        uint32_t ask = n - done < 64 ? n - done : 64;
+        int got = kvshm_lease_offsets(lease, first + done, ask, offsets);
+        if (got <= 0)
+            return 0;
+        for (int i = 0; i < got; i++, done++)
+            memcpy(dst + done * kv->page_bytes, kv->read_base + offsets[i], kv->page_bytes);
+    }
+    return done;
+}
+
+KVSHM_API int64_t kvshm_copy_out(kvshm *kv, const struct kvshm_prefix *prefix, uint32_t first_page, uint32_t n,
+                                 void *dst)
+{
+    struct kvshm_lease lease;
+    int64_t copied = 0;
+    int err;
+
+    if ((err = check_handle(kv)) || (err = check_prefix(prefix)))
+        return err;
+    if (n > 0 && !dst)
+        return kvshm__fail(-EINVAL, "dst is NULL");
+    if (kv->read_only) {
+        for (int i = 0; i < TRIES && copied == 0; i++) {
+            struct kvshm__walk walk;
+            uint64_t stamp;
+            if (!find_entry(kv, prefix, &walk, &stamp) || first_page >= walk.pages)
+                return 0;
+            copied = copy_chain(kv, &walk, first_page, n < walk.pages - first_page ? n : walk.pages - first_page, dst);
+        }
+        return copied;
+    }
+    err = kvshm_lookup(kv, prefix, 0, &lease);
+    if (err != 0)
+        return err < 0 ? err : 0;
+    if (first_page < lease.pages)
+        copied = copy_leased(kv, &lease, first_page, n < lease.pages - first_page ? n : lease.pages - first_page, dst);
+    kvshm_release(kv, &lease);
+    kvshm__count(kv, KVSHM__CNT_copied_pages, (uint64_t)copied);
+    return copied;
+}
+
+/* ---- Filling ------------------------------------------------------------------------------------------------ */
+
+static int no_space(kvshm *kv, uint32_t npages)
+{
+    const struct kvshm_derived *d = &kv->header->derived;
+
+    kvshm__count(kv, KVSHM__CNT_no_space, 1);
+    return kvshm__fail(-ENOSPC, "%u frames were asked for; arena %s has %u, of which %llu are free, %llu reserved, and "
+                       "the others leased; release leases or make a larger arena", npages, kv->name, kv->frame_count,
+                       (unsigned long long)KVSHM__LOAD((kvshm_a64 *)&d->frames_free),
+                       (unsigned long long)KVSHM__LOAD((kvshm_a64 *)&d->frames_reserved));
+}
+
+/* Frames for r, whose array is there; with the writer lock. */
+static int reserve_locked(kvshm *kv, uint32_t npages, struct kvshm_reservation *r)
+{
+    enum kvshm_owner_kind kind = r->flags & KVSHM_DEVICE ? KVSHM__OWNER_DEVICE : KVSHM__OWNER_RESERVED;
+
+    if (kvshm__evict_make_room(kv, npages))
+        return no_space(kv, npages);
+    r->word = kvshm__frames_reservation_new(kv);
+    if (r->word == UINT32_MAX) {
+        kvshm__frames_sweep(kv, 0);
+        r->word = kvshm__frames_reservation_new(kv);
+    }
+    if (r->word == UINT32_MAX)
+        return kvshm__fail(KVSHM_E_LEASES, "all %u reservation words of this client are taken; insert or cancel some, "
+                           "or create the arena with a larger max_leases", kv->max_leases);
+    for (r->pages = 0; r->pages < npages; r->pages++) {
+        r->frames[r->pages] = kvshm__frames_take(kv, kvshm__owner_reserved(kind, kv->client, r->word));
+        if (r->frames[r->pages] == KVSHM__NO_FRAME)
+            break;
+    }
+    r->epoch = KVSHM__LOAD(&kv->header->epoch);
+    r->kv = kv;
+    if (r->pages == npages)
+        return 0;
+    while (r->pages-- > 0)
+        kvshm__frames_give(kv, r->frames[r->pages]);
+    KVSHM__STORE_REL(&kvshm__own_reservations(kv)[r->word], KVSHM__RESERVATION_EMPTY);
+    return kvshm__fail(KVSHM_E_DAMAGED, "arena %s counts more free frames than it has", kv->name);
+}
+
+KVSHM_API int kvshm_reserve(kvshm *kv, uint32_t npages, unsigned flags, struct kvshm_reservation *r)
+{
+    struct kvshm_reservation made = {.flags = flags};
+    int err;
+
+    if (!r)
+        return kvshm__fail(-EINVAL, "the reservation is NULL");
+    memset(r, 0, sizeof(*r));
+    if ((err = check_handle(kv)) || (err = check_flags(flags, KVSHM_DEVICE)))
+        return err;
+    if (npages == 0)
+        return kvshm__fail(-EINVAL, "npages is 0; at least one frame is reserved");
+    if (npages > kv->frame_count)
+        return kv->read_only ? kvshm__mend_lock(kv) : no_space(kv, npages);
+    made.frames = kvshm__private_alloc(npages * sizeof(*made.frames));
+    if (!made.frames)
+        return kvshm__fail(-ENOMEM, "no memory for a list of %u frames", npages);
+    err = kvshm__mend_lock(kv);
+    if (err == 0) {
+        err = reserve_locked(kv, npages, &made);
+        kvshm__mend_unlock(kv);
+    }
+    if (err) {
+        kvshm__private_free(made.frames);
+        return err;
+    }
+    kvshm__count(kv, KVSHM__CNT_reserved_pages, npages);
+    /* What is written into the frames now comes after the places of their last pages changed, for who copies from
+       there without a lease (copy_unleased). */
+    KVSHM__FENCE(memory_order_seq_cst);
+    *r = made;
+    return 0;
+}
+
+KVSHM_API int kvshm_reservation_offsets(const struct kvshm_reservation *r, uint32_t first, uint32_t n, uint64_t *out)
+{
+    if (!r || !r->kv || kvshm__forked(r->kv) || first >= r->pages || !out)
+        return 0;
+    if (n > r->pages - first)
+        n = r->pages - first;
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = kvshm__frame_offset(r->kv, r->frames[first + i]);
+    return (int)n;
+}
+
+KVSHM_API void *kvshm_reservation_page(const struct kvshm_reservation *r, uint32_t i)
+{
+    uint64_t offset;
+
+    return kvshm_reservation_offsets(r, i, 1, &offset) == 1 ? r->kv->write_base + offset : NULL;
+}
+
+KVSHM_API void kvshm_cancel(kvshm *kv, struct kvshm_reservation *r)
+{
+    if (!r)
+        return;
+    if (kv && r->kv == kv && !kvshm__forked(kv) && r->word < kv->max_leases) {
+        KVSHM__STORE_REL(&kvshm__own_reservations(kv)[r->word], KVSHM__RESERVATION_CANCELLED);
+        KVSHM__STORE_REL(&kv->header->sweep_wanted, 1);
+        kvshm__count(kv, KVSHM__CNT_cancelled_pages, r->pages);
+        kvshm__private_free(r->frames);
+    }
+    memset(r, 0, sizeof(*r));
+}
+
+KVSHM_API int kvshm_insert(kvshm *kv, const struct kvshm_prefix *prefix, struct kvshm_lease *head,
+                           struct kvshm_reservation *r, unsigned flags)
+{
+    int err;
+
+    if ((err = check_handle(kv)) || (err = check_flags(flags, KVSHM_EXTEND | KVSHM_HOLD)) ||
+        (err = check_prefix(prefix)) || (err = check_leasing(kv)))
+        return err;
+    if ((flags & KVSHM_HOLD) && !head)
+        return kvshm__fail(-EINVAL, "KVSHM_HOLD needs a head to put the lease into; an empty one will do");
+    return kvshm__insert(kv, prefix, head, r, flags);
+}
+
+/* ---- Giving up ---------------------------------------------------------------------------------------------- */
+
+KVSHM_API int kvshm_remove(kvshm *kv, const struct kvshm_prefix *prefix)
+{
+    struct kvshm__walk walk;
+    uint64_t stamp;
+    int err;
+
+    if ((err = check_handle(kv)) || (err = check_prefix(prefix)) || (err = kvshm__mend_lock(kv)))
+        return err;
+    if (find_entry(kv, prefix, &walk, &stamp)) {
+        kvshm__evict_drop_entry(kv, walk.deepest.record);
+        kvshm__evict_sweep_limbo(kv);
+        kvshm__count(kv, KVSHM__CNT_removed_entries, 1);
+    } else {
+        err = KVSHM_MISS;
+    }
+    kvshm__mend_unlock(kv);
+    return err;
+}
+
+KVSHM_API int64_t kvshm_evict_lru(kvshm *kv)
+{
+    int64_t back;
+    int err;
+
+    if ((err = check_handle(kv)) || (err = kvshm__mend_lock(kv)))
+        return err;
+    kvshm__evict_sweep_limbo(kv); /* what others released does not count as given back by this call */
+    back = kvshm__evict_oldest(kv) ? (int64_t)kvshm__evict_sweep_limbo(kv) : 0;
+    kvshm__mend_unlock(kv);
+    return back;
+}
+
+KVSHM_API int kvshm_clear(kvshm *kv)
+{
+    bool done = false;
+    int err;
+
+    if ((err = check_handle(kv)) || (err = kvshm__mend_lock(kv)))
+        return err;
+    kvshm__evict_clear(kv);
+    kvshm__mend_unlock(kv);
+    /* The rest costs nobody but time: whoever needs frames goes on with it if this process dies or is told to stop. */
+    while (!done && kvshm__mend_lock(kv) == 0) {
+        done = kvshm__evict_clear_slice(kv, CLEAR_SLICE);
+        kvshm__mend_unlock(kv);
+    }
+    return 0;
+}

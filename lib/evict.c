@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "evict.h"
+
+#include <errno.h>
+
+#include "frames.h"
+#include "message.h"
+#include "recency.h"
+#include "sys.h"
+
+/* Frames are taken from the oldest entries in batches, each with two scans of the lease words. */
+#define BATCH_MAX 64
+
+static struct kvshm_derived *derived(const kvshm *kv)
+{
+    return &kv->header->derived;
+}
+
+static enum kvshm_place_state state_of(const kvshm *kv, uint32_t record)
+{
+    return kvshm__place_state(KVSHM__LOAD(&kv->records[record].place));
+}
+
+/* ---- Into limbo ------------------------------------------------------------------------------------------- */
+
+void kvshm__evict_to_limbo(kvshm *kv, uint32_t record)
+{
+    uint32_t last = KVSHM__LOAD(&derived(kv)->limbo_last1) - 1;
+
+    if (KVSHM__LOAD(&kv->recency[record].link1) != 0)
+        return; /* still listed from before it was called back (E4) */
+    KVSHM__STORE(&kv->recency[record].link1, KVSHM__LIST_END);
+    if (last < kv->record_count)
+        KVSHM__STORE(&kv->recency[last].link1, record + 1);
+    else
+        KVSHM__STORE(&derived(kv)->limbo_first1, record + 1);
+    KVSHM__STORE(&derived(kv)->limbo_last1, record + 1);
+}
+
+static bool has_children(const kvshm *kv, uint32_t record)
+{
+    return KVSHM__LOAD(&kv->records[record].child1) != 0;
+}
+
+/* Has the page neither an entry, nor a published child, nor an insert at it? Children in limbo keep its frame from
+   being freed before theirs, but are no reason to keep it. New children stand first, so the look is short. */
+static bool for_nothing(const kvshm *kv, uint32_t record)
+{
+    uint32_t child1 = KVSHM__LOAD(&kv->records[record].child1);
+
+    if (KVSHM__LOAD(&kv->recency[record].stamp) != 0 || record + 1 == kv->pinned1)
+        return false;
+    for (uint32_t i = 0; child1 - 1 < kv->record_count && i < kv->record_count; i++) {
+        if (kvshm__place_published(KVSHM__LOAD(&kv->records[child1 - 1].place)))
+            return false;
+        child1 = KVSHM__LOAD(&kv->recency[child1 - 1].next1);
+    }
+    return true;
+}
+
+void kvshm__evict_take_away(kvshm *kv, uint32_t record)
+{
+    while (record != KVSHM__NO_RECORD && for_nothing(kv, record) && kvshm__pages_take_away(kv, record)) {
+        kvshm__evict_to_limbo(kv, record);
+        kvshm__count(kv, KVSHM__CNT_evicted_pages, 1);
+        record = kvshm__pages_parent(kv, record);
+    }
+}
+
+void kvshm__evict_drop_entry(kvshm *kv, uint32_t record)
+{
+    kvshm__recency_remove(kv, record);
+    kvshm__evict_take_away(kv, record);
+}
+
+bool kvshm__evict_oldest(kvshm *kv)
+{
+    uint64_t stamp;
+    uint32_t record;
+
+    do {
+        record = kvshm__recency_oldest(kv, &stamp);
+        if (record == KVSHM__NO_RECORD)
+            return false;
+    } while (!kvshm__recency_remove_if(kv, record, stamp));
+    kvshm__evict_take_away(kv, record);
+    kvshm__count(kv, KVSHM__CNT_evicted_entries, 1);
+    KVSHM__STORE(&derived(kv)->last_evict_ns, kvshm__sys.realtime_ns());
+    return true;
+}
+
+/* ---- Out of limbo ----------------------------------------------------------------------------------------- */
+
+void kvshm__evict_release_page(kvshm *kv, uint32_t record)
+{
+    uint32_t frame = kvshm__place_frame(KVSHM__LOAD(&kv->records[record].place));
+
+    kvshm__index_clear(kv, record);
+    if (frame < kv->frame_count && KVSHM__LOAD(&kv->owners[frame].owner) == kvshm__owner_page(record))
+        kvshm__frames_give(kv, frame);
+    kvshm__recency_forget(kv, record);
+    kvshm__pages_vacate(kv, record);
+}
+
+/* Free the page if nothing holds it, and then its parents for which the same holds. Frames that came back. */
+static uint64_t free_upwards(kvshm *kv, uint32_t record, const uint64_t *held)
+{
+    uint64_t back = 0;
+
+    while (record != KVSHM__NO_RECORD && state_of(kv, record) == KVSHM__PLACE_AWAY && !has_children(kv, record) &&
+           !kvshm__bit(held, record)) {
+        uint32_t parent = kvshm__pages_parent(kv, record);
+        kvshm__evict_release_page(kv, record);
+        back++;
+        record = parent;
+    }
+    return back;
+}
+
+/* What is no longer in limbo leaves the list: to the free records, or, called back, to nowhere. */
+static void unlist(kvshm *kv)
+{
+    uint32_t next1 = KVSHM__LOAD(&derived(kv)->limbo_first1);
+
+    KVSHM__STORE(&derived(kv)->limbo_first1, 0);
+    KVSHM__STORE(&derived(kv)->limbo_last1, 0);
+    for (uint32_t i = 0; next1 - 1 < kv->record_count && i < kv->record_count; i++) {
+        uint32_t record = next1 - 1;
+        next1 = KVSHM__LOAD(&kv->recency[record].link1);
+        KVSHM__STORE(&kv->recency[record].link1, 0);
+        if (state_of(kv, record) == KVSHM__PLACE_AWAY)
+            kvshm__evict_to_limbo(kv, record);
+        else if (state_of(kv, record) == KVSHM__PLACE_NONE)
+            kvshm__pages_give(kv, record);
+    }
+}
+
+uint64_t kvshm__evict_sweep_limbo(kvshm *kv)
+{
+    uint64_t *held = kv->scratch, back = 0;
+    uint32_t next1 = KVSHM__LOAD(&derived(kv)->limbo_first1);
+
+    if (next1 == 0)
+        return 0;
+    kvshm__lease_scan(kv, held);
+    for (uint32_t i = 0; next1 - 1 < kv->record_count && i < kv->record_count; i++) {
+        uint32_t record = next1 - 1;
+        next1 = KVSHM__LOAD(&kv->recency[record].link1);
+        back += free_upwards(kv, record, held);
+    }
+    unlist(kv);
+    return back;
+}
+
+/* ---- Room ------------------------------------------------------------------------------------------------- */
+
+void kvshm__evict_to_capacity(kvshm *kv)
+{
+    bool any = false;
+
+    while (KVSHM__LOAD(&derived(kv)->entries) > KVSHM__LOAD(&kv->header->settings.capacity) &&
+           kvshm__evict_oldest(kv))
+        any = true;
+    if (any)
+        kvshm__evict_sweep_limbo(kv);
+}
+
+static uint64_t frames_free(const kvshm *kv)
+{
+    return KVSHM__LOAD(&derived(kv)->frames_free);
+}
+
+/* What costs nobody anything: cancelled and orphaned reservations, pages of earlier epochs, limbo. */
+static void collect(kvshm *kv, uint64_t n)
+{
+    if (frames_free(kv) < n && kvshm__frames_sweep_worth(kv))
+        kvshm__frames_sweep(kv, 0);
+    while (frames_free(kv) < n && !kvshm__evict_clear_slice(kv, kv->record_count))
+        ;
+    if (frames_free(kv) < n)
+        kvshm__evict_sweep_limbo(kv);
+}
+
+/* Pages that no lease holds, by a walk over all that do. */
+static uint64_t evictable(kvshm *kv)
+{
+    uint64_t *held = kv->scratch, pages = KVSHM__LOAD(&derived(kv)->pages);
+
+    kvshm__lease_scan_chains(kv, held);
+    for (uint64_t i = 0; i < kv->bitmap_words; i++) {
+        for (uint64_t bits = held[i]; bits; bits &= bits - 1) {
+            uint32_t record = (uint32_t)(i * 64) + (uint32_t)__builtin_ctzll(bits);
+            if (pages > 0 && record < kv->record_count &&
+                kvshm__place_published(KVSHM__LOAD(&kv->records[record].place)))
+                pages--;
+        }
+    }
+    return pages;
+}
+
+/* Drop the oldest entries until n pages are in limbo. Those whose deepest page is leased give nothing and stay. */
+static bool drop_batch(kvshm *kv, uint64_t n)
+{
+    uint64_t *held = kv->scratch, limbo = KVSHM__LOAD(&derived(kv)->limbo), stamp;
+    uint32_t record;
+    bool any = false;
+
+    kvshm__lease_scan(kv, held);
+    while (KVSHM__LOAD(&derived(kv)->limbo) < limbo + n &&
+           (record = kvshm__recency_oldest(kv, &stamp)) != KVSHM__NO_RECORD) {
+        if (kvshm__bit(held, record))
+            kvshm__recency_set_aside(kv);
+        else
+            any |= kvshm__evict_oldest(kv);
+    }
+    kvshm__recency_take_back(kv);
+    return any;
+}
+
+int kvshm__evict_make_room(kvshm *kv, uint64_t n)
+{
+    uint64_t batch = kv->frame_count / 64 < BATCH_MAX ? kv->frame_count / 64 : BATCH_MAX;
+
+    collect(kv, n);
+    if (frames_free(kv) >= n)
+        return 0;
+    /* A request that fails may cost the cache a batch, no more. */
+    if (n > batch && n > frames_free(kv) + evictable(kv))
+        return -ENOSPC;
+    while (frames_free(kv) < n) {
+        uint64_t missing = n - frames_free(kv);
+        if (!drop_batch(kv, missing > batch ? missing : batch))
+            return -ENOSPC;
+        kvshm__evict_sweep_limbo(kv);
+    }
+    return 0;
+}
+
+/* The oldest entry among the pages in reach of a hash that have no children. */
+static uint32_t oldest_in_reach(kvshm *kv, uint64_t hash)
+{
+    uint32_t oldest = KVSHM__NO_RECORD;
+    uint64_t least = UINT64_MAX;
+
+    for (uint32_t i = 0; i < 2 * KVSHM__BUCKET_WORDS; i++) {
+        uint32_t record = kvshm__index_record(kv, KVSHM__LOAD(kvshm__index_reach(kv, hash, i)));
+        if (record == KVSHM__NO_RECORD || has_children(kv, record))
+            continue;
+        uint64_t stamp = KVSHM__LOAD(&kv->recency[record].stamp);
+        if (stamp != 0 && stamp < least) {
+            least = stamp;
+            oldest = record;
+        }
+    }
+    return oldest;
+}
+
+kvshm_a64 *kvshm__evict_for_word(kvshm *kv, uint64_t hash)
+{
+    kvshm_a64 *word = kvshm__index_empty(kv, hash);
+
+    while (!word) {
+        uint32_t record = oldest_in_reach(kv, hash);
+        if (record != KVSHM__NO_RECORD) {
+            kvshm__evict_drop_entry(kv, record);
+            kvshm__count(kv, KVSHM__CNT_evicted_entries, 1);
+        } else if (!kvshm__evict_oldest(kv)) {
+            return NULL;
+        }
+        kvshm__evict_sweep_limbo(kv);
+        word = kvshm__index_empty(kv, hash);
+    }
+    return word;
+}
+
+/* ---- Clear ------------------------------------------------------------------------------------------------ */
+
+void kvshm__evict_clear(kvshm *kv)
+{
+    kvshm__count(kv, KVSHM__CNT_cleared_entries, KVSHM__LOAD(&derived(kv)->entries));
+    KVSHM__STORE(&derived(kv)->sweep_record, 0);
+    KVSHM__STORE(&derived(kv)->clear_ns, kvshm__sys.realtime_ns());
+    KVSHM__STORE_REL(&kv->header->epoch, KVSHM__LOAD(&kv->header->epoch) + 1);
+    KVSHM__STORE(&kv->header->root_partials, 0);
+    kvshm__recency_forget_all(kv);
+}
+
+bool kvshm__evict_clear_slice(kvshm *kv, uint32_t n)
+{
+    uint32_t record = KVSHM__LOAD(&derived(kv)->sweep_record);
+    uint32_t end = KVSHM__LOAD(&derived(kv)->fresh_record);
+    uint32_t epoch = (uint32_t)KVSHM__LOAD(&kv->header->epoch);
+
+    if (end > kv->record_count)
+        end = kv->record_count;
+    if (record >= end)
+        return true;
+    for (; record < end && n > 0; record++, n--) {
+        if (KVSHM__LOAD(&kv->records[record].epoch) == epoch)
+            continue;
+        kvshm__recency_forget(kv, record);
+        if (kvshm__pages_take_away(kv, record))
+            kvshm__evict_to_limbo(kv, record);
+        if (state_of(kv, record) == KVSHM__PLACE_AWAY)
+            kvshm__index_clear(kv, record);
+    }
+    KVSHM__STORE(&derived(kv)->sweep_record, record);
+    kvshm__evict_sweep_limbo(kv);
+    return record >= end;
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * evict.h - how entries and pages leave: by eviction, removal and clear. All calls need the writer lock.
+ *
+ * An entry leaves by its stamp going to 0. Pages below which no entry is left are then taken away, leaf first: place
+ * AWAY, and into limbo. What is in limbo is freed by one sweep: a scan of the lease words, then each page that no
+ * counting word names and that has no children, leaf first (E1: no page is freed without a scan that began after it
+ * was taken away; E2: nor before its children). Held pages wait there: record, parent link and frame stay, the index
+ * word too, so that an insert that needs the page finds it and calls it back.
+ *
+ * E3: every published page has an entry or a published child, but for the one an insert is at (kvshm.pinned1).
+ * E4: a page in limbo, and only one, has its record's link1 set; the list may also hold pages that were called back.
+ */
+#ifndef KVSHM_EVICT_H
+#define KVSHM_EVICT_H
+
+#include "lease.h"
+
+/* Take the entry's name away, and the pages that are then for nothing. */
+void kvshm__evict_drop_entry(kvshm *kv, uint32_t record);
+
+/* Pages from record upwards that have neither an entry nor a published child left: taken away. */
+void kvshm__evict_take_away(kvshm *kv, uint32_t record);
+
+/* Free what is in limbo and not held. Frames that came back. */
+uint64_t kvshm__evict_sweep_limbo(kvshm *kv);
+
+/* Drop the oldest entry; false: there is none. Its pages are in limbo until the next sweep. */
+bool kvshm__evict_oldest(kvshm *kv);
+
+/* Drop the oldest entries until no more than capacity are left, and sweep. */
+void kvshm__evict_to_capacity(kvshm *kv);
+
+/* At least n frames are free afterwards, or -ENOSPC: all others are leased or reserved. */
+int kvshm__evict_make_room(kvshm *kv, uint64_t n);
+
+/*
+ * An empty index word for the hash: the oldest entry in reach whose page has no children leaves for it, else the
+ * oldest ones of all. NULL: all in reach is held.
+ */
+kvshm_a64 *kvshm__evict_for_word(kvshm *kv, uint64_t hash);
+
+/* A new epoch; what was cached is dead to all with this one store. */
+void kvshm__evict_clear(kvshm *kv);
+
+/* Take away at most n records of earlier epochs and sweep. true: none are left. */
+bool kvshm__evict_clear_slice(kvshm *kv, uint32_t n);
+
+/* Put a page that is AWAY and in no list into limbo. */
+void kvshm__evict_to_limbo(kvshm *kv, uint32_t record);
+
+/* Give back what the page had: its index word, its frame if that is its own, its place. It stays in its list. */
+void kvshm__evict_release_page(kvshm *kv, uint32_t record);
+
+#endif /* KVSHM_EVICT_H */

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "mend.h"
+
+#include <string.h>
+
+#include "evict.h"
+#include "frames.h"
+#include "message.h"
+#include "recency.h"
+#include "sys.h"
+#include "writer.h"
+
+int kvshm__mend_lock(kvshm *kv)
+{
+    struct stat st;
+
+    if (kvshm__forked(kv))
+        return kvshm__fail(KVSHM_E_FORKED, "the handle of arena %s belongs to the parent process; attach anew", kv->name);
+    if (kv->read_only)
+        return kvshm__fail(KVSHM_E_READ_ONLY, "arena %s was attached with KVSHM_RDONLY; attach without it to write",
+                           kv->name);
+    int err = kvshm__sys.fstat(kv->fd, &st);
+    if (err < 0)
+        return kvshm__fail(err, "arena %s: fstat: %s", kv->name, kvshm_strerror(err));
+    if (st.st_nlink == 0)
+        return kvshm__fail(KVSHM_E_UNLINKED, "arena %s was unlinked: leases stay good, writing has ended; detach and "
+                           "open the name again", kv->name);
+    int got = kvshm__writer_acquire(kv);
+    if (got < 0)
+        return got;
+    if (got > 0) {
+        kvshm__mend_rebuild(kv);
+        kvshm__count(kv, KVSHM__CNT_takeovers, 1);
+    }
+    return 0;
+}
+
+void kvshm__mend_unlock(kvshm *kv)
+{
+    kvshm__writer_release(kv);
+}
+
+/* ---- The rebuild ------------------------------------------------------------------------------------------ */
+
+/* Records between two steps of the progress word, which others watch to see that the mender lives. */
+#define SLICE 4096
+
+static void progress(kvshm *kv, uint32_t record)
+{
+    if (record % SLICE == 0)
+        KVSHM__STORE(&kv->header->lock.progress, KVSHM__LOAD(&kv->header->lock.progress) + 1);
+}
+
+static enum kvshm_place_state state_of(const kvshm *kv, uint32_t record)
+{
+    return kvshm__place_state(KVSHM__LOAD(&kv->records[record].place));
+}
+
+static bool of_this_epoch(const kvshm *kv, uint32_t record)
+{
+    return KVSHM__LOAD(&kv->records[record].epoch) == (uint32_t)KVSHM__LOAD(&kv->header->epoch);
+}
+
+/* Does the page's frame say that it is this page's? */
+static bool has_frame(const kvshm *kv, uint32_t record)
+{
+    uint32_t frame = kvshm__place_frame(KVSHM__LOAD(&kv->records[record].place));
+
+    return frame < kv->frame_count && KVSHM__LOAD(&kv->owners[frame].owner) == kvshm__owner_page(record);
+}
+
+/* 1. A sequence left odd is finished: such a record has no place and no word. States that are none (damage) end. */
+static void finish_sequences(kvshm *kv)
+{
+    for (uint32_t record = 0; record < kv->record_count; record++) {
+        struct kvshm_record *r = &kv->records[record];
+        if (KVSHM__LOAD(&r->seq) & 1)
+            KVSHM__STORE_REL(&r->seq, KVSHM__LOAD(&r->seq) + 1);
+        if (state_of(kv, record) > KVSHM__PLACE_AWAY)
+            KVSHM__STORE_REL(&r->place, KVSHM__LOAD(&r->place) >> 32 << 32);
+        progress(kv, record);
+    }
+}
+
+/*
+ * 2. Words that name no page of theirs are cleared, one by one. named gets the bit of each record that a word names
+ * rightly: where its hash says, once, with a place, in this epoch.
+ */
+static void mend_words(kvshm *kv, uint64_t *named)
+{
+    memset(named, 0, kv->bitmap_words * sizeof(*named));
+    for (uint32_t b = 0; b < kv->bucket_count; b++) {
+        for (uint32_t i = 0; i < KVSHM__BUCKET_WORDS; i++) {
+            kvshm_a64 *at = &kv->buckets[b].word[i];
+            uint64_t word = KVSHM__LOAD(at);
+            uint32_t record = kvshm__index_record(kv, word);
+            if (word == 0)
+                continue;
+            if (record != KVSHM__NO_RECORD && state_of(kv, record) != KVSHM__PLACE_NONE && of_this_epoch(kv, record) &&
+                !kvshm__bit(named, record) && kvshm__index_word_of(kv, record) == at)
+                kvshm__bit_set(named, record);
+            else
+                KVSHM__STORE_REL(at, 0);
+        }
+        progress(kv, b);
+    }
+}
+
+/* A page that is found stands in its frame, under a parent that does. */
+static bool whole(const kvshm *kv, uint32_t record, const uint64_t *named)
+{
+    uint32_t parent1 = KVSHM__LOAD(&kv->records[record].parent1);
+
+    if (!kvshm__bit(named, record) || !has_frame(kv, record))
+        return false;
+    if (parent1 == 0)
+        return KVSHM__LOAD(&kv->records[record].depth) == 0;
+    uint32_t parent = kvshm__pages_parent(kv, record);
+    return parent != KVSHM__NO_RECORD && kvshm__place_published(KVSHM__LOAD(&kv->records[parent].place));
+}
+
+/* 3. What is resident and not found by the index, or not whole, is taken away. Damage may take several rounds. */
+static void take_away_unpublished(kvshm *kv, const uint64_t *named)
+{
+    bool again;
+
+    do {
+        again = false;
+        for (uint32_t record = 0; record < kv->record_count; record++) {
+            if (kvshm__place_published(KVSHM__LOAD(&kv->records[record].place)) && !whole(kv, record, named))
+                again |= kvshm__pages_take_away(kv, record);
+            progress(kv, record);
+        }
+    } while (again);
+}
+
+/* 4. The lists of children, of all pages that have a place. */
+static void link_children(kvshm *kv)
+{
+    for (uint32_t record = 0; record < kv->record_count; record++)
+        KVSHM__STORE(&kv->records[record].child1, 0);
+    for (uint32_t record = 0; record < kv->record_count; record++) {
+        KVSHM__STORE(&kv->recency[record].link1, 0);
+        if (state_of(kv, record) != KVSHM__PLACE_NONE)
+            kvshm__pages_link(kv, record);
+        progress(kv, record);
+    }
+}
+
+/* 5. Runs of pages that end in no entry: of an insert that was not finished, or of a removal. */
+static void trim(kvshm *kv)
+{
+    for (uint32_t record = 0; record < kv->record_count; record++) {
+        if (kvshm__place_published(KVSHM__LOAD(&kv->records[record].place)))
+            kvshm__evict_take_away(kv, record);
+        progress(kv, record);
+    }
+}
+
+/* 6. What is away stays in limbo if a lease that counts holds it or something below it, and is freed if not. */
+static void settle_limbo(kvshm *kv, uint64_t *held)
+{
+    kvshm__lease_scan_chains(kv, held);
+    KVSHM__STORE(&kv->header->derived.limbo_first1, 0);
+    KVSHM__STORE(&kv->header->derived.limbo_last1, 0);
+    for (uint32_t record = 0; record < kv->record_count; record++) {
+        KVSHM__STORE(&kv->recency[record].link1, 0);
+        if (state_of(kv, record) == KVSHM__PLACE_AWAY && !(kvshm__bit(held, record) && has_frame(kv, record)))
+            kvshm__evict_release_page(kv, record);
+        progress(kv, record);
+    }
+    for (uint32_t record = 0; record < kv->record_count; record++) {
+        if (state_of(kv, record) == KVSHM__PLACE_AWAY)
+            kvshm__evict_to_limbo(kv, record);
+    }
+}
+
+/* 7. Frames of pages that do not stand in them, and all lists and counts. */
+static void count_all(kvshm *kv)
+{
+    struct kvshm_derived *d = &kv->header->derived;
+    uint64_t pages = 0, limbo = 0;
+
+    for (uint32_t frame = 0; frame < kv->frame_count; frame++) {
+        uint64_t owner = KVSHM__LOAD(&kv->owners[frame].owner);
+        uint32_t record = (uint32_t)owner;
+        if (kvshm__owner_kind(owner) > KVSHM__OWNER_PAGE ||
+            (kvshm__owner_kind(owner) == KVSHM__OWNER_PAGE &&
+             (record >= kv->record_count || state_of(kv, record) == KVSHM__PLACE_NONE ||
+              kvshm__place_frame(KVSHM__LOAD(&kv->records[record].place)) != frame)))
+            KVSHM__STORE_REL(&kv->owners[frame].owner, KVSHM__OWNER_FREE);
+        progress(kv, frame);
+    }
+    KVSHM__STORE(&d->free_record1, 0);
+    KVSHM__STORE(&d->fresh_record, kv->record_count);
+    for (uint32_t record = kv->record_count; record-- > 0;) {
+        if (state_of(kv, record) == KVSHM__PLACE_NONE)
+            kvshm__pages_give(kv, record);
+        else if (state_of(kv, record) == KVSHM__PLACE_AWAY)
+            limbo++;
+        else
+            pages++;
+    }
+    KVSHM__STORE(&d->pages, pages);
+    KVSHM__STORE(&d->limbo, limbo);
+    KVSHM__STORE(&d->sweep_record, kv->record_count);
+    kvshm__frames_rebuild(kv);
+    kvshm__recency_rebuild(kv);
+}
+
+void kvshm__mend_rebuild(kvshm *kv)
+{
+    uint64_t *named = kv->scratch + kv->bitmap_words;
+
+    kv->pinned1 = 0;
+    finish_sequences(kv);
+    mend_words(kv, named);
+    take_away_unpublished(kv, named);
+    link_children(kv);
+    trim(kv);
+    settle_limbo(kv, kv->scratch);
+    count_all(kv);
+}

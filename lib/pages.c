@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pages.h"
+
+#include <string.h>
+
+static struct kvshm_derived *derived(const kvshm *kv)
+{
+    return &kv->header->derived;
+}
+
+/* ---- Texts ------------------------------------------------------------------------------------------------ */
+
+static uint64_t word_of(const uint32_t *tokens)
+{
+    uint64_t word;
+    memcpy(&word, tokens, sizeof(word));
+    return word;
+}
+
+static uint64_t last_word_of(const uint32_t *token)
+{
+    uint32_t pair[2] = {*token, 0};
+    return word_of(pair);
+}
+
+static bool tokens_equal(const kvshm_a64 *words, const uint32_t *tokens, uint32_t m)
+{
+    uint64_t differ = 0;
+    uint32_t i = 0;
+
+    for (; i + 8 <= m; i += 8) {
+        const kvshm_a64 *w = words + i / 2;
+        differ = (KVSHM__LOAD((kvshm_a64 *)&w[0]) ^ word_of(tokens + i)) |
+                 (KVSHM__LOAD((kvshm_a64 *)&w[1]) ^ word_of(tokens + i + 2)) |
+                 (KVSHM__LOAD((kvshm_a64 *)&w[2]) ^ word_of(tokens + i + 4)) |
+                 (KVSHM__LOAD((kvshm_a64 *)&w[3]) ^ word_of(tokens + i + 6));
+        if (differ)
+            return false;
+    }
+    for (; i + 2 <= m; i += 2)
+        differ |= KVSHM__LOAD((kvshm_a64 *)&words[i / 2]) ^ word_of(tokens + i);
+    if (i < m)
+        differ |= KVSHM__LOAD((kvshm_a64 *)&words[i / 2]) ^ last_word_of(tokens + i);
+    return differ == 0;
+}
+
+static bool key_equal(const kvshm_a64 *words, const uint8_t *key)
+{
+    uint64_t differ = 0, in[KVSHM_KEY_BYTES / 8];
+
+    memcpy(in, key, sizeof(in));
+    for (uint32_t i = 0; i < KVSHM_KEY_BYTES / 8; i++)
+        differ |= KVSHM__LOAD((kvshm_a64 *)&words[i]) ^ in[i];
+    return differ == 0;
+}
+
+bool kvshm__text_equal(const struct kvshm_page_text *text, const struct kvshm__page_spec *spec)
+{
+    if (KVSHM__LOAD((kvshm_a64 *)&text->adapter_id) != spec->adapter_id ||
+        KVSHM__LOAD((kvshm_a64 *)&text->tenant) != spec->tenant)
+        return false;
+    return spec->key ? key_equal(text->words, spec->key) : tokens_equal(text->words, spec->tokens, spec->length);
+}
+
+static void text_write(struct kvshm_page_text *text, const struct kvshm__page_spec *spec)
+{
+    KVSHM__STORE(&text->adapter_id, spec->adapter_id);
+    KVSHM__STORE(&text->tenant, spec->tenant);
+    KVSHM__STORE(&text->caller[0], 0);
+    KVSHM__STORE(&text->caller[1], 0);
+    if (spec->key) {
+        uint64_t in[KVSHM_KEY_BYTES / 8];
+        memcpy(in, spec->key, sizeof(in));
+        for (uint32_t i = 0; i < KVSHM_KEY_BYTES / 8; i++)
+            KVSHM__STORE(&text->words[i], in[i]);
+        return;
+    }
+    for (uint32_t i = 0; i + 2 <= spec->length; i += 2)
+        KVSHM__STORE(&text->words[i / 2], word_of(spec->tokens + i));
+    if (spec->length % 2)
+        KVSHM__STORE(&text->words[spec->length / 2], last_word_of(spec->tokens + spec->length - 1));
+}
+
+/* ---- Free records ----------------------------------------------------------------------------------------- */
+
+uint32_t kvshm__pages_take(kvshm *kv)
+{
+    uint32_t record = KVSHM__LOAD(&derived(kv)->free_record1) - 1;
+
+    if (record < kv->record_count &&
+        kvshm__place_state(KVSHM__LOAD(&kv->records[record].place)) == KVSHM__PLACE_NONE) {
+        KVSHM__STORE(&derived(kv)->free_record1, KVSHM__LOAD(&kv->recency[record].link1));
+        KVSHM__STORE(&kv->recency[record].link1, 0);
+        return record;
+    }
+    KVSHM__STORE(&derived(kv)->free_record1, 0);
+    record = KVSHM__LOAD(&derived(kv)->fresh_record);
+    if (record >= kv->record_count)
+        return KVSHM__NO_RECORD;
+    KVSHM__STORE(&derived(kv)->fresh_record, record + 1);
+    return record;
+}
+
+void kvshm__pages_give(kvshm *kv, uint32_t record)
+{
+    KVSHM__STORE(&kv->recency[record].link1, KVSHM__LOAD(&derived(kv)->free_record1));
+    KVSHM__STORE(&derived(kv)->free_record1, record + 1);
+}
+
+/* ---- The tree --------------------------------------------------------------------------------------------- */
+
+uint32_t kvshm__pages_parent(const kvshm *kv, uint32_t record)
+{
+    const struct kvshm_record *r = &kv->records[record];
+    uint32_t parent = KVSHM__LOAD(&r->parent1) - 1;
+
+    if (parent >= kv->record_count || KVSHM__LOAD(&kv->records[parent].seq) != KVSHM__LOAD(&r->parent_seq) ||
+        KVSHM__LOAD(&kv->records[parent].depth) + 1 != KVSHM__LOAD(&r->depth))
+        return KVSHM__NO_RECORD;
+    return parent;
+}
+
+uint32_t kvshm__pages_ancestor(const kvshm *kv, uint32_t record, uint32_t depth)
+{
+    uint32_t at = KVSHM__LOAD(&kv->records[record].depth);
+
+    while (at > depth) {
+        uint32_t up = KVSHM__LOAD(&kv->records[record].jump1) - 1;
+        uint32_t up_depth = up < kv->record_count ? KVSHM__LOAD(&kv->records[up].depth) : UINT32_MAX;
+        if (up_depth < depth || up_depth >= at) {
+            up = kvshm__pages_parent(kv, record);
+            if (up == KVSHM__NO_RECORD)
+                return up;
+            up_depth = at - 1;
+        }
+        record = up;
+        at = up_depth;
+    }
+    return at == depth ? record : KVSHM__NO_RECORD;
+}
+
+/* Skew-binary jumps (E. W. Myers, "An applicative random-access stack", 1983): a page jumps to its parent, or,
+   where the two jumps above it are equally long, over both. A root jumps to itself. */
+static uint32_t jump_of(const kvshm *kv, uint32_t record, uint32_t parent)
+{
+    if (parent == KVSHM__NO_RECORD)
+        return record;
+    uint32_t jump = KVSHM__LOAD(&kv->records[parent].jump1) - 1;
+    if (jump >= kv->record_count)
+        return parent;
+    uint32_t far = KVSHM__LOAD(&kv->records[jump].jump1) - 1;
+    if (far >= kv->record_count)
+        return parent;
+    uint32_t d0 = KVSHM__LOAD(&kv->records[parent].depth);
+    uint32_t d1 = KVSHM__LOAD(&kv->records[jump].depth);
+    uint32_t d2 = KVSHM__LOAD(&kv->records[far].depth);
+    return d0 - d1 == d1 - d2 ? far : parent;
+}
+
+void kvshm__pages_link(kvshm *kv, uint32_t record)
+{
+    uint32_t parent = kvshm__pages_parent(kv, record);
+    uint32_t length = KVSHM__LOAD(&kv->records[record].length);
+    bool root = parent == KVSHM__NO_RECORD;
+    kvshm_a64 *partials = root ? &kv->header->root_partials : &kv->records[parent].partials;
+
+    if (!(length & KVSHM__KEY_ONLY) && length - 1 < kv->page_tokens - 1)
+        KVSHM__STORE_REL(partials, KVSHM__LOAD(partials) | kvshm__partial_bit(kv, length));
+    KVSHM__STORE(&kv->recency[record].prev1, 0);
+    KVSHM__STORE(&kv->recency[record].next1, 0);
+    if (root)
+        return;
+    uint32_t first1 = KVSHM__LOAD(&kv->records[parent].child1);
+    KVSHM__STORE(&kv->recency[record].next1, first1);
+    if (first1 - 1 < kv->record_count)
+        KVSHM__STORE(&kv->recency[first1 - 1].prev1, record + 1);
+    KVSHM__STORE(&kv->records[parent].child1, record + 1);
+}
+
+static void unlink_from_parent(kvshm *kv, uint32_t record)
+{
+    uint32_t parent = kvshm__pages_parent(kv, record);
+    uint32_t next1 = KVSHM__LOAD(&kv->recency[record].next1);
+    uint32_t prev1 = KVSHM__LOAD(&kv->recency[record].prev1);
+
+    if (parent == KVSHM__NO_RECORD)
+        return;
+    if (next1 - 1 < kv->record_count)
+        KVSHM__STORE(&kv->recency[next1 - 1].prev1, prev1);
+    if (prev1 - 1 < kv->record_count)
+        KVSHM__STORE(&kv->recency[prev1 - 1].next1, next1);
+    else
+        KVSHM__STORE(&kv->records[parent].child1, next1);
+    if (KVSHM__LOAD(&kv->records[parent].child1) == 0)
+        KVSHM__STORE(&kv->records[parent].partials, 0);
+}
+
+/* ---- Places ----------------------------------------------------------------------------------------------- */
+
+/* The same place, one move on. */
+static uint64_t moved(uint64_t place, uint32_t frame, enum kvshm_place_state state)
+{
+    return ((place >> 32) + 1) << 32 | (uint64_t)state << 28 | frame;
+}
+
+void kvshm__pages_write(kvshm *kv, uint32_t record, const struct kvshm__page_spec *spec)
+{
+    struct kvshm_record *r = &kv->records[record];
+    struct kvshm_recency *c = &kv->recency[record];
+    bool root = spec->parent == KVSHM__NO_RECORD;
+
+    KVSHM__STORE(&c->stamp, 0);
+    KVSHM__STORE(&c->policy, 0);
+    KVSHM__STORE(&r->child1, 0);
+    KVSHM__STORE(&r->partials, 0);
+    KVSHM__STORE(&kv->header->next_page_id, KVSHM__LOAD(&kv->header->next_page_id) + 1);
+    kvshm__seq_write_begin(&r->seq);
+    KVSHM__STORE(&r->parent1, root ? 0 : spec->parent + 1);
+    KVSHM__STORE(&r->parent_seq, root ? 0 : KVSHM__LOAD(&kv->records[spec->parent].seq));
+    KVSHM__STORE(&r->depth, root ? 0 : KVSHM__LOAD(&kv->records[spec->parent].depth) + 1);
+    KVSHM__STORE(&r->jump1, jump_of(kv, record, spec->parent) + 1);
+    KVSHM__STORE(&r->length, spec->length);
+    KVSHM__STORE(&r->epoch, (uint32_t)KVSHM__LOAD(&kv->header->epoch));
+    KVSHM__STORE(&c->page_id[0], kv->header->fixed.opening_id);
+    KVSHM__STORE(&c->page_id[1], KVSHM__LOAD(&kv->header->next_page_id));
+    KVSHM__STORE(&c->hash, spec->hash);
+    text_write(kvshm__text(kv, record), spec);
+    kvshm__seq_write_end(&r->seq);
+    kvshm__pages_link(kv, record);
+}
+
+void kvshm__pages_settle(kvshm *kv, uint32_t record, uint32_t frame)
+{
+    kvshm_a64 *place = &kv->records[record].place;
+
+    KVSHM__STORE_REL(place, moved(KVSHM__LOAD(place), frame, KVSHM__PLACE_RESIDENT));
+    KVSHM__ADD(&derived(kv)->pages, 1);
+}
+
+bool kvshm__pages_take_away(kvshm *kv, uint32_t record)
+{
+    kvshm_a64 *place = &kv->records[record].place;
+    uint64_t seen;
+
+    do {
+        seen = KVSHM__LOAD(place);
+        if (!kvshm__place_published(seen))
+            return false;
+    } while (!kvshm__cas(place, seen, moved(seen, kvshm__place_frame(seen), KVSHM__PLACE_AWAY)));
+    KVSHM__ADD(&derived(kv)->pages, -1);
+    KVSHM__ADD(&derived(kv)->limbo, 1);
+    return true;
+}
+
+void kvshm__pages_recall(kvshm *kv, uint32_t record)
+{
+    kvshm_a64 *place = &kv->records[record].place;
+    uint64_t seen = KVSHM__LOAD(place);
+
+    KVSHM__STORE_REL(place, moved(seen, kvshm__place_frame(seen), KVSHM__PLACE_RESIDENT));
+    KVSHM__ADD(&derived(kv)->pages, 1);
+    KVSHM__ADD(&derived(kv)->limbo, -1);
+}
+
+void kvshm__pages_vacate(kvshm *kv, uint32_t record)
+{
+    kvshm_a64 *place = &kv->records[record].place;
+
+    unlink_from_parent(kv, record);
+    KVSHM__STORE_REL(place, moved(KVSHM__LOAD(place), 0, KVSHM__PLACE_NONE));
+    KVSHM__ADD(&derived(kv)->limbo, -1);
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pages.h - page records: a tree of pages, each in a place.
+ *
+ * A record is free (place NONE), or the page of (adapter, tenant, parent, tokens), or a page of a key-only entry.
+ * Parents are named by number and sequence (P1: a link whose sequence differs leads nowhere). Depth grows by one
+ * with each link (P2), so no chain is a circle. A record in use is in the list of its parent's children, also while
+ * the page is in limbo (P3).
+ *
+ * All calls need the writer lock, unless said otherwise.
+ */
+#ifndef KVSHM_PAGES_H
+#define KVSHM_PAGES_H
+
+#include "handle.h"
+
+#define KVSHM__NO_RECORD UINT32_MAX
+
+static inline enum kvshm_place_state kvshm__place_state(uint64_t place)
+{
+    return (enum kvshm_place_state)(place >> 28 & 0xf);
+}
+
+static inline uint32_t kvshm__place_frame(uint64_t place)
+{
+    return place & KVSHM__FRAMES_MAX;
+}
+
+/* Found by readers? */
+static inline bool kvshm__place_published(uint64_t place)
+{
+    return kvshm__place_state(place) == KVSHM__PLACE_RESIDENT || kvshm__place_state(place) == KVSHM__PLACE_LEAVING;
+}
+
+/* What is needed to make a page. */
+struct kvshm__page_spec {
+    uint32_t parent;        /* record, or KVSHM__NO_RECORD */
+    uint32_t length;        /* tokens in this page, and the flags KVSHM__KEY_... */
+    uint64_t adapter_id, tenant;
+    const uint32_t *tokens; /* of this page */
+    const uint8_t *key;     /* or the key */
+    uint64_t hash;
+};
+
+/* A free record; KVSHM__NO_RECORD: none. It is nobody's until it is written. */
+uint32_t kvshm__pages_take(kvshm *kv);
+
+/* Put a record that no word names and that has no place on the free list. */
+void kvshm__pages_give(kvshm *kv, uint32_t record);
+
+/* Write a free record. Its page has no place, no entry and no children yet, and is linked to its parent. */
+void kvshm__pages_write(kvshm *kv, uint32_t record, const struct kvshm__page_spec *spec);
+
+/* The sequence that kvshm__pages_write() will leave. */
+static inline uint64_t kvshm__pages_next_seq(const kvshm *kv, uint32_t record)
+{
+    return KVSHM__LOAD(&kv->records[record].seq) + 2;
+}
+
+/* The page stands in frame from now on; the next step publishes its index word. */
+void kvshm__pages_settle(kvshm *kv, uint32_t record, uint32_t frame);
+
+/* RESIDENT or LEAVING -> AWAY, by compare-and-swap against hits. false: it was not published. */
+bool kvshm__pages_take_away(kvshm *kv, uint32_t record);
+
+/* AWAY -> RESIDENT: called back from limbo. */
+void kvshm__pages_recall(kvshm *kv, uint32_t record);
+
+/* AWAY -> NONE; out of its parent's list. The frame's owner word has been given back before. */
+void kvshm__pages_vacate(kvshm *kv, uint32_t record);
+
+/* Put a record in use into the list of its parent's children, and say which partial lengths are below it. */
+void kvshm__pages_link(kvshm *kv, uint32_t record);
+
+/* The parent; KVSHM__NO_RECORD: a root, or a link that leads nowhere (which only damage makes). Also without the
+   lock, for a page that a lease holds. */
+uint32_t kvshm__pages_parent(const kvshm *kv, uint32_t record);
+
+/* The page at depth in the chain that ends at record; KVSHM__NO_RECORD: damage. O(log n). Also without the lock,
+   for a page that a lease holds. */
+uint32_t kvshm__pages_ancestor(const kvshm *kv, uint32_t record, uint32_t depth);
+
+/* Tokens of the prefix that ends at a page, without the lock for a page that a lease holds. */
+static inline uint64_t kvshm__pages_tokens(const kvshm *kv, uint32_t record)
+{
+    return (uint64_t)KVSHM__LOAD(&kv->records[record].depth) * kv->page_tokens +
+           (KVSHM__LOAD(&kv->records[record].length) & KVSHM__LENGTH);
+}
+
+/* The bit of a partials mask for a page of m < page_tokens tokens. */
+static inline uint64_t kvshm__partial_bit(const kvshm *kv, uint32_t m)
+{
+    return UINT64_C(1) << (((m - 1) >> kv->partial_shift) & 63);
+}
+
+/* Do the text's tokens (or key) equal these? Relaxed loads: the caller looks at the sequence. */
+bool kvshm__text_equal(const struct kvshm_page_text *text, const struct kvshm__page_spec *spec);
+
+#endif /* KVSHM_PAGES_H */

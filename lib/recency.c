@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "recency.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <x86intrin.h>
+#endif
+
+#define CHILDREN 4
+
+static struct kvshm_derived *derived(const kvshm *kv)
+{
+    return &kv->header->derived;
+}
+
+/* ---- Time ------------------------------------------------------------------------------------------------- */
+
+#if defined(__x86_64__)
+bool kvshm__recency_hardware(void)
+{
+    unsigned a, b, c, d;
+
+    /* Advanced power management, EDX bit 8: the time-stamp counter is invariant. It counts at 1 GHz and more. */
+    return __get_cpuid(0x80000007, &a, &b, &c, &d) && (d & 1u << 8);
+}
+
+/* The fence keeps it from being read before what the caller did earlier. */
+static uint64_t counter(void)
+{
+    _mm_lfence();
+    return __rdtsc();
+}
+#elif defined(__aarch64__)
+bool kvshm__recency_hardware(void)
+{
+    uint64_t hz;
+
+    __asm__("mrs %0, cntfrq_el0" : "=r"(hz));
+    return hz >= 100000000u;
+}
+
+static uint64_t counter(void)
+{
+    uint64_t t;
+
+    __asm__ volatile("isb; mrs %0, cntvct_el0" : "=r"(t) : : "memory");
+    return t;
+}
+#else
+bool kvshm__recency_hardware(void)
+{
+    return false;
+}
+
+static uint64_t counter(void)
+{
+    return 0;
+}
+#endif
+
+uint64_t kvshm__recency_now(const kvshm *kv)
+{
+    return kv->hardware_clock ? counter() : KVSHM__ADD(&kv->header->clock, 1) + 1;
+}
+
+uint64_t kvshm__recency_touch(const kvshm *kv, uint32_t record, uint64_t seen)
+{
+    if (seen == 0)
+        return 0;
+    uint64_t now = kvshm__recency_now(kv);
+    if (now <= seen || !atomic_compare_exchange_strong_explicit(&kv->recency[record].stamp, &seen, now,
+                                                                memory_order_relaxed, memory_order_relaxed))
+        return seen;
+    return now;
+}
+
+/* ---- The heap --------------------------------------------------------------------------------------------- */
+
+static uint64_t stamp_at(const kvshm *kv, uint32_t i)
+{
+    return KVSHM__LOAD(&kv->heap[i].stamp);
+}
+
+static void put(kvshm *kv, uint32_t i, uint64_t stamp, uint32_t record)
+{
+    KVSHM__STORE(&kv->heap[i].stamp, stamp);
+    KVSHM__STORE(&kv->heap[i].record, record);
+    if (record < kv->record_count)
+        KVSHM__STORE(&kv->heap[record].position1, i + 1);
+}
+
+static void swap(kvshm *kv, uint32_t i, uint32_t j)
+{
+    uint64_t stamp = stamp_at(kv, i);
+    uint32_t record = KVSHM__LOAD(&kv->heap[i].record);
+
+    put(kv, i, stamp_at(kv, j), KVSHM__LOAD(&kv->heap[j].record));
+    put(kv, j, stamp, record);
+}
+
+static void rise(kvshm *kv, uint32_t i)
+{
+    while (i > 0 && stamp_at(kv, i) < stamp_at(kv, (i - 1) / CHILDREN)) {
+        swap(kv, i, (i - 1) / CHILDREN);
+        i = (i - 1) / CHILDREN;
+    }
+}
+
+static uint32_t heap_length(const kvshm *kv)
+{
+    uint32_t length = KVSHM__LOAD(&derived(kv)->heap_length);
+    return length < kv->record_count ? length : kv->record_count;
+}
+
+static void sink(kvshm *kv, uint32_t i)
+{
+    uint32_t length = heap_length(kv);
+
+    for (;;) {
+        uint32_t least = i;
+        for (uint64_t c = (uint64_t)i * CHILDREN + 1; c <= (uint64_t)i * CHILDREN + CHILDREN && c < length; c++) {
+            if (stamp_at(kv, (uint32_t)c) < stamp_at(kv, least))
+                least = (uint32_t)c;
+        }
+        if (least == i)
+            return;
+        swap(kv, i, least);
+        i = least;
+    }
+}
+
+/* Entries in the heap and behind it. */
+static uint32_t total(const kvshm *kv)
+{
+    uint64_t entries = KVSHM__LOAD(&derived(kv)->entries);
+    return entries < kv->record_count ? (uint32_t)entries : kv->record_count;
+}
+
+static void heap_add(kvshm *kv, uint32_t record, uint64_t stamp)
+{
+    uint32_t length = heap_length(kv), all = total(kv);
+
+    if (all >= kv->record_count)
+        return;
+    if (length < all) /* the first one set aside makes room */
+        put(kv, all, stamp_at(kv, length), KVSHM__LOAD(&kv->heap[length].record));
+    put(kv, length, stamp, record);
+    KVSHM__STORE(&derived(kv)->entries, all + 1);
+    KVSHM__STORE(&derived(kv)->heap_length, length + 1);
+    rise(kv, length);
+}
+
+static void heap_remove(kvshm *kv, uint32_t record)
+{
+    uint32_t length = heap_length(kv), all = total(kv);
+    uint32_t i = KVSHM__LOAD(&kv->heap[record].position1) - 1;
+
+    if (i >= all || KVSHM__LOAD(&kv->heap[i].record) != record)
+        return;
+    if (i < length) {
+        length--;
+        KVSHM__STORE(&derived(kv)->heap_length, length);
+        swap(kv, i, length);
+        if (i < length) {
+            sink(kv, i);
+            rise(kv, i);
+        }
+        i = length;
+    }
+    swap(kv, i, all - 1);
+    KVSHM__STORE(&derived(kv)->entries, all - 1);
+    KVSHM__STORE(&kv->heap[record].position1, 0);
+}
+
+void kvshm__recency_add(kvshm *kv, uint32_t record)
+{
+    uint64_t now = kvshm__recency_now(kv);
+
+    heap_add(kv, record, now);
+    KVSHM__STORE_REL(&kv->recency[record].stamp, now);
+}
+
+void kvshm__recency_remove(kvshm *kv, uint32_t record)
+{
+    KVSHM__STORE_REL(&kv->recency[record].stamp, 0);
+    heap_remove(kv, record);
+}
+
+bool kvshm__recency_remove_if(kvshm *kv, uint32_t record, uint64_t seen)
+{
+    if (!kvshm__cas(&kv->recency[record].stamp, seen, 0))
+        return false;
+    heap_remove(kv, record);
+    return true;
+}
+
+uint32_t kvshm__recency_oldest(kvshm *kv, uint64_t *stamp)
+{
+    while (heap_length(kv) > 0) {
+        uint32_t record = KVSHM__LOAD(&kv->heap[0].record);
+        if (record >= kv->record_count)
+            return KVSHM__NO_RECORD;
+        *stamp = KVSHM__LOAD(&kv->recency[record].stamp);
+        if (*stamp == stamp_at(kv, 0))
+            return record;
+        KVSHM__STORE(&kv->heap[0].stamp, *stamp);
+        sink(kv, 0);
+    }
+    return KVSHM__NO_RECORD;
+}
+
+void kvshm__recency_set_aside(kvshm *kv)
+{
+    uint32_t length = heap_length(kv);
+
+    if (length == 0)
+        return;
+    KVSHM__STORE(&derived(kv)->heap_length, length - 1);
+    swap(kv, 0, length - 1);
+    sink(kv, 0);
+}
+
+void kvshm__recency_take_back(kvshm *kv)
+{
+    uint32_t all = total(kv);
+
+    for (uint32_t i = heap_length(kv); i < all; i++) {
+        KVSHM__STORE(&derived(kv)->heap_length, i + 1);
+        rise(kv, i);
+    }
+}
+
+void kvshm__recency_forget_all(kvshm *kv)
+{
+    KVSHM__STORE(&derived(kv)->entries, 0);
+    KVSHM__STORE(&derived(kv)->heap_length, 0);
+}
+
+void kvshm__recency_forget(kvshm *kv, uint32_t record)
+{
+    KVSHM__STORE(&kv->recency[record].stamp, 0);
+    KVSHM__STORE(&kv->heap[record].position1, 0);
+}
+
+void kvshm__recency_rebuild(kvshm *kv)
+{
+    kvshm__recency_forget_all(kv);
+    for (uint32_t record = 0; record < kv->record_count; record++) {
+        uint64_t stamp = KVSHM__LOAD(&kv->recency[record].stamp);
+        KVSHM__STORE(&kv->heap[record].position1, 0);
+        if (stamp == 0)
+            continue;
+        if (kvshm__place_published(KVSHM__LOAD(&kv->records[record].place)))
+            heap_add(kv, record, stamp);
+        else
+            KVSHM__STORE(&kv->recency[record].stamp, 0);
+    }
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * recency.h - which entry was used last, and which is the oldest.
+ *
+ * A use is one compare-and-swap of the entry's stamp, by readers, from the value seen to the time now. The time is
+ * the processor's invariant counter, which all cores of a host share, so no line is shared for it; where there is
+ * none, or it is coarser than 10 ns, a counter in the header.
+ *
+ * The order is kept in a min-heap of recorded stamps that only writers touch (R1: a recorded stamp is never later
+ * than the entry's own, since stamps only grow). The root is the oldest if its recorded stamp is its own; if not, it
+ * is recorded anew and sinks. So what is found is the true oldest, and each use costs at most one such step, at an
+ * eviction: amortised O(log n). R2: a record is in the heap if and only if it has a stamp and is of this epoch.
+ */
+#ifndef KVSHM_RECENCY_H
+#define KVSHM_RECENCY_H
+
+#include "pages.h"
+
+/* Has this processor an invariant counter of at least 100 MHz that all its cores share? */
+bool kvshm__recency_hardware(void);
+
+/* A stamp: later than all given before it on this host. */
+uint64_t kvshm__recency_now(const kvshm *kv);
+
+/* A use of the entry whose stamp was seen; nothing if it is 0 or has changed since. The new stamp, or the one seen.
+   Any thread, no lock. */
+uint64_t kvshm__recency_touch(const kvshm *kv, uint32_t record, uint64_t seen);
+
+/* ---- With the writer lock --------------------------------------------------------------------------------- */
+
+/* An entry ends at this page from now on (R2: in the heap before it has a stamp, so that a death leaves neither). */
+void kvshm__recency_add(kvshm *kv, uint32_t record);
+
+/* No entry ends there any more. */
+void kvshm__recency_remove(kvshm *kv, uint32_t record);
+
+/* The same, if its stamp is still the one seen; false: it was used meanwhile. */
+bool kvshm__recency_remove_if(kvshm *kv, uint32_t record, uint64_t seen);
+
+/* The oldest entry that is not set aside, and its stamp; KVSHM__NO_RECORD: none. */
+uint32_t kvshm__recency_oldest(kvshm *kv, uint64_t *stamp);
+
+/* Pass over the oldest one for now; take all those back. */
+void kvshm__recency_set_aside(kvshm *kv);
+void kvshm__recency_take_back(kvshm *kv);
+
+/* The heap is empty. Stamps stay: of another epoch, they are nobody's. */
+void kvshm__recency_forget_all(kvshm *kv);
+
+/* A record of an earlier epoch: no stamp, in no heap. */
+void kvshm__recency_forget(kvshm *kv, uint32_t record);
+
+/* Put all published entries into an empty heap (after a death). */
+void kvshm__recency_rebuild(kvshm *kv);
+
+#endif /* KVSHM_RECENCY_H */

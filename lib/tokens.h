@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tokens.h - hashes of token ids.
+ *
+ * Two, with two purposes. kvshm_hash_tokens() (kvshm.h) is the seed's FxHash, kept so that callers who name
+ * prefixes by it find them; kvshm trusts it nowhere. The placement hash below says where a page's index word
+ * stands: XXH3 under the arena's secret, so that who chooses prompts cannot choose buckets. It is chained, each
+ * page's from its parent's, so the request alone gives the places of all its pages. Equal hashes cost a look
+ * more, never a wrong answer: tokens are always compared.
+ */
+#ifndef KVSHM_TOKENS_H
+#define KVSHM_TOKENS_H
+
+#include <stdint.h>
+
+/* Of all prefixes of an adapter and a tenant: what the first page's hash is chained to. */
+uint64_t kvshm__hash_root(const uint8_t *secret, uint64_t adapter_id, uint64_t tenant);
+
+/* Of the prefix that ends with these m >= 1 tokens behind the one whose hash is parent. */
+uint64_t kvshm__hash_page(const uint8_t *secret, uint64_t parent, const uint32_t *tokens, uint32_t m);
+
+/* Of a page of a key-only entry: position counts pages above it, or is KVSHM__KEY_DEEPEST. */
+#define KVSHM__KEY_DEEPEST UINT32_MAX
+uint64_t kvshm__hash_key(const uint8_t *secret, uint64_t adapter_id, uint64_t tenant, const uint8_t *key,
+                         uint32_t position);
+
+#endif /* KVSHM_TOKENS_H */
