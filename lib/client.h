@@ -38,7 +38,7 @@ const char *kvshm__client_describe(const kvshm *kv, uint64_t number, char *buf, 
 /* The living but for own, as "pid 1 (a), pid 2 (b) and 3 more". Cut to size. Answers buf. */
 const char *kvshm__client_describe_alive(const kvshm *kv, char *buf, size_t size);
 
-/* The label of a place as printable characters, into buf of KVSHM_LABEL_MAX + 1 bytes; damage shows as '?'. */
+/* The label of a place, into buf of KVSHM_LABEL_MAX + 1 bytes; what is not printable ASCII shows as '?'. */
 void kvshm__client_label(const struct kvshm_client *client, char *buf);
 
 /* Is anybody attached to the file for writing, whatever its header says? 1, 0 or -errno. */

@@ -64,6 +64,15 @@ void kvshm__fork_let(void)
     pthread_mutex_unlock(&list_mutex);
 }
 
+void kvshm__fork_close(int *fd)
+{
+    kvshm__fork_hold();
+    if (*fd >= 0)
+        kvshm__sys.close(*fd);
+    *fd = -1;
+    kvshm__fork_let();
+}
+
 static uint64_t page_bytes(void)
 {
     return (uint64_t)sysconf(_SC_PAGESIZE);

@@ -23,6 +23,9 @@ bool kvshm__fork_remove(kvshm *kv);
 void kvshm__fork_hold(void);
 void kvshm__fork_let(void);
 
+/* Close *fd, if it is one, and make it -1, with no fork between. */
+void kvshm__fork_close(int *fd);
+
 /* A mapping of the segment: no child has it, no core dump either. 0 or -errno. */
 int kvshm__fork_hide(void *address, uint64_t size);
 

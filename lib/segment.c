@@ -40,15 +40,6 @@ static void fd_path(int fd, char path[FD_PATH_BYTES])
     snprintf(path, FD_PATH_BYTES, "/proc/self/fd/%d", fd);
 }
 
-static void close_segment(int *fd)
-{
-    kvshm__fork_hold();
-    if (*fd >= 0)
-        kvshm__sys.close(*fd);
-    *fd = -1;
-    kvshm__fork_let();
-}
-
 /* ---- The file ---------------------------------------------------------------------------------------- */
 
 static int open_nameless(const char *dir, int *fd)
@@ -307,7 +298,7 @@ int kvshm__segment_build(struct kvshm__making *making, const char *name,
     if (code == 0)
         code = build(making, config, hardware_clock, fd);
     if (code < 0) {
-        close_segment(fd);
+        kvshm__fork_close(fd);
         kvshm__segment_end(making);
     }
     return code;
@@ -361,12 +352,12 @@ int kvshm__segment_reopen(int fd, const char *path, int *out)
     if (path[0] != '\0' && open_into(path, O_NOFOLLOW, out) == 0) {
         if (same_file(fd, *out))
             return 0;
-        close_segment(out);
+        kvshm__fork_close(out);
     }
     fd_path(fd, by_fd);
     code = open_into(by_fd, 0, out);
     if (code == 0 && !same_file(fd, *out)) {
-        close_segment(out);
+        kvshm__fork_close(out);
         code = -ESTALE;
     }
     return code == 0 ? 0
