@@ -58,7 +58,9 @@ static int check_prefix(const struct kvshm_prefix *prefix)
     if (!prefix)
         return kvshm__fail(-EINVAL, "the prefix is NULL");
     if (prefix->reserved != 0)
-        return kvshm__fail(-EINVAL, "prefix.reserved is %u; make prefixes with kvshm_prefix_init()", prefix->reserved);
+        return kvshm__fail(-EINVAL, prefix->tokens ? "prefix.reserved is not 0; make prefixes with kvshm_prefix_init()"
+                                                   : "prefix.tokens is NULL; pass the tokens, or make a key-only prefix "
+                                                     "with kvshm_prefix_init_key()");
     if (prefix->tokens && prefix->n == 0)
         return kvshm__fail(-EINVAL, "prefix.n is 0; a prefix has at least one token");
     return 0;
@@ -263,6 +265,8 @@ KVSHM_API const void *kvshm_lease_page(const struct kvshm_lease *lease, uint32_t
 
 KVSHM_API int kvshm_lease_offsets(const struct kvshm_lease *lease, uint32_t first, uint32_t n, uint64_t *out)
 {
+    if (lease && lease->kv && kvshm__forked(lease->kv))
+        return check_handle(lease->kv);
     if (!lease_good(lease) || first >= lease->pages || n == 0 || !out)
         return 0;
     const kvshm *kv = lease->kv;
@@ -487,7 +491,9 @@ KVSHM_API int kvshm_reserve(kvshm *kv, uint32_t npages, unsigned flags, struct k
 
 KVSHM_API int kvshm_reservation_offsets(const struct kvshm_reservation *r, uint32_t first, uint32_t n, uint64_t *out)
 {
-    if (!r || !r->kv || kvshm__forked(r->kv) || first >= r->pages || !out)
+    if (r && r->kv && kvshm__forked(r->kv))
+        return check_handle(r->kv);
+    if (!r || !r->kv || first >= r->pages || !out)
         return 0;
     if (n > r->pages - first)
         n = r->pages - first;

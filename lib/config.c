@@ -351,6 +351,8 @@ int kvshm__config_create(const struct kvshm_config *from, struct kvshm__config *
         code = check_range("max_leases", c->max_leases, 1, LEASES_MAX);
     if (code == 0)
         code = check_range("backing", c->backing, KVSHM_BACKING_AUTO, KVSHM_BACKING_SMALL);
+    if (code == 0)
+        code = check_range("stall_ms", c->stall_ms, 0, KVSHM__STALL_MS_MAX);
     if (code == 0 && c->mode > MODE_MAX)
         code = kvshm__fail(-EINVAL, "config.mode is %#o, not 0 to %#o", c->mode, MODE_MAX);
     return code;
@@ -414,19 +416,26 @@ void kvshm_prefix_init(struct kvshm_prefix *prefix, uint64_t adapter_id, uint64_
     prefix->tenant = tenant;
     prefix->tokens = tokens;
     prefix->n = n;
+    prefix->reserved = tokens == NULL; /* not a key-only prefix by mistake: calls answer -EINVAL */
+}
+
+static void prefix_init_keyed(struct kvshm_prefix *prefix, uint64_t adapter_id, uint64_t tenant, uint32_t n)
+{
+    kvshm_prefix_init(prefix, adapter_id, tenant, NULL, n);
+    prefix->reserved = 0;
 }
 
 void kvshm_prefix_init_key(struct kvshm_prefix *prefix, uint64_t adapter_id, uint64_t tenant,
                            const uint8_t key[KVSHM_KEY_BYTES], uint32_t n)
 {
-    kvshm_prefix_init(prefix, adapter_id, tenant, NULL, n);
+    prefix_init_keyed(prefix, adapter_id, tenant, n);
     memcpy(prefix->key, key, KVSHM_KEY_BYTES);
 }
 
 void kvshm_prefix_init_hash(struct kvshm_prefix *prefix, uint64_t adapter_id, uint64_t tenant,
                             uint64_t token_hash, uint32_t n)
 {
-    kvshm_prefix_init(prefix, adapter_id, tenant, NULL, n);
+    prefix_init_keyed(prefix, adapter_id, tenant, n);
     for (unsigned i = 0; i < sizeof(token_hash); i++)
         prefix->key[i] = (uint8_t)(token_hash >> (8 * i));
 }

@@ -9,6 +9,9 @@
 
 #include "kvshm.h"
 
+/* Longest stall_ms: an hour. */
+#define KVSHM__STALL_MS_MAX 3600000u
+
 /* A caller's configuration, copied and checked. */
 struct kvshm__config {
     struct kvshm_config asked;       /* all fields within their ranges; .label is not to be used */

@@ -144,7 +144,7 @@ struct kvshm_config {
     uint32_t backing;      /* enum kvshm_backing; default KVSHM_BACKING_AUTO */
     uint32_t mode;         /* permission bits of the file, whatever the umask; default 0600 */
     uint32_t group;        /* gid of the file; default UINT32_MAX: the creator's */
-    uint32_t stall_ms;     /* how long a writer waits for another that does not move; default 1000 */
+    uint32_t stall_ms;     /* how long a writer waits for another that does not move, at most 3600000; default 1000 */
 };
 
 /* A prompt prefix, by which entries are found. It borrows the caller's tokens for the time of the call. */
@@ -153,7 +153,7 @@ struct kvshm_prefix {
     uint64_t tenant;         /* no lookup, match or insert crosses tenants */
     const uint32_t *tokens;  /* n token ids; NULL: key-only */
     uint32_t n;              /* tokens; a key-only lookup may say 0: whatever length */
-    uint32_t reserved;       /* 0 */
+    uint32_t reserved;       /* the library's own */
     uint8_t key[KVSHM_KEY_BYTES]; /* key-only: all 32 bytes are compared */
 };
 
@@ -366,7 +366,7 @@ KVSHM_API uint64_t kvshm_page_bytes(const struct kvshm_geometry *geometry);
 /* Pages that hold so many tokens: rounded up; 0 if either is 0. */
 KVSHM_API uint32_t kvshm_pages_for_tokens(uint32_t tokens, uint32_t page_tokens);
 
-/* A prefix of n >= 1 tokens; they are borrowed, not copied. */
+/* A prefix of n >= 1 tokens; they are borrowed, not copied. With tokens NULL or n 0 every call is -EINVAL. */
 KVSHM_API void kvshm_prefix_init(struct kvshm_prefix *prefix, uint64_t adapter_id, uint64_t tenant,
                                  const uint32_t *tokens, uint32_t n);
 
@@ -407,7 +407,7 @@ KVSHM_API bool kvshm_contains(kvshm *kv, const struct kvshm_prefix *prefix);
 KVSHM_API const void *kvshm_lease_page(const struct kvshm_lease *lease, uint32_t i);
 
 /* Pages first to first + n - 1 into out[0..n-1]; all in one walk. How many were given: fewer at the end, 0 past it,
-   of an empty lease and in a forked child. */
+   and of an empty lease; KVSHM_E_FORKED. */
 KVSHM_API int kvshm_lease_pages(const struct kvshm_lease *lease, uint32_t first, uint32_t n, const void **out);
 
 /* The same as offsets into the segment, from .read_base and .write_base alike (see kvshm_at). */
@@ -445,7 +445,7 @@ KVSHM_API int kvshm_reserve(kvshm *kv, uint32_t npages, unsigned flags, struct k
 /* Frame i of the reservation, page_bytes long, writable; NULL past the end. */
 KVSHM_API void *kvshm_reservation_page(const struct kvshm_reservation *r, uint32_t i);
 
-/* Offsets of frames first to first + n - 1 into out; how many were given. */
+/* Offsets of frames first to first + n - 1 into out; how many were given, or KVSHM_E_FORKED. */
 KVSHM_API int kvshm_reservation_offsets(const struct kvshm_reservation *r, uint32_t first, uint32_t n, uint64_t *out);
 
 /* Give the frames back unused: one store, from any thread; never waits. An empty reservation is let be. */

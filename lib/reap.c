@@ -5,12 +5,11 @@
 #include <string.h>
 
 #include "client.h"
+#include "config.h"
 #include "evict.h"
 #include "frames.h"
 #include "mend.h"
 #include "message.h"
-
-#define STALL_MS_MAX 3600000u
 
 int kvshm__setting_set(kvshm *kv, const char *name, uint64_t value)
 {
@@ -20,8 +19,8 @@ int kvshm__setting_set(kvshm *kv, const char *name, uint64_t value)
 
     if (!capacity && strcmp(name, "stall_ms") != 0)
         return kvshm__fail(-EINVAL, "there is no setting %s; there are capacity and stall_ms", name);
-    if (!capacity && value > STALL_MS_MAX)
-        return kvshm__fail(-EINVAL, "stall_ms %llu is more than %u, an hour", (unsigned long long)value, STALL_MS_MAX);
+    if (!capacity && value > KVSHM__STALL_MS_MAX)
+        return kvshm__fail(-EINVAL, "stall_ms %llu is more than %u, an hour", (unsigned long long)value, KVSHM__STALL_MS_MAX);
     err = kvshm__mend_lock(kv);
     if (err)
         return err;
