@@ -7,6 +7,7 @@ include_HEADERS += lib/kvshm.h
 # All modules, with their hidden names: what the tests and the tools link to.
 noinst_LTLIBRARIES += lib/libkvshm-internal.la
 lib_libkvshm_internal_la_SOURCES = \
+	lib/arena.c \
 	lib/atomics.h \
 	lib/cache.c \
 	lib/client.c \
@@ -30,6 +31,7 @@ lib_libkvshm_internal_la_SOURCES = \
 	lib/layout.h \
 	lib/lease.c \
 	lib/lease.h \
+	lib/look.c \
 	lib/mend.c \
 	lib/mend.h \
 	lib/message.c \
