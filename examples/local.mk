@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Programs that use the library as its users do: kvshm.h and the exported names, nothing else. A program is a line
-# in EXAMPLES, made from the file of its name, and a line with its LDADD.
+# in EXAMPLES, made from the file of its name, and a line with its LDADD. Each is a test too: it checks what it claims.
 
 EXAMPLES = \
 	examples/chunked_prefill \
@@ -16,3 +16,4 @@ examples_readme_LDADD = lib/libkvshm.la
 examples_tensor_parallel_LDADD = lib/libkvshm.la
 
 noinst_PROGRAMS += $(EXAMPLES)
+TESTS += $(EXAMPLES)
