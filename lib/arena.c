@@ -25,6 +25,7 @@
 #include "client.h"
 #include "config.h"
 #include "fork.h"
+#include "frames.h"
 #include "mend.h"
 #include "message.h"
 #include "place.h"
@@ -354,7 +355,7 @@ static int still_linked(const kvshm *kv)
 
 static int find_and_open(kvshm *kv, bool writing, struct kvshm__places *places)
 {
-    struct kvshm__found found;
+    struct kvshm__place_found found;
     int code = kvshm__places_get(places);
 
     if (code == 0)
@@ -474,7 +475,7 @@ int kvshm_open(const char *name, const struct kvshm_config *config, unsigned fla
 static int holds_nothing(const kvshm *kv)
 {
     const struct kvshm_lease_word *leases = kvshm__own_leases(kv);
-    kvshm_a64 *reservations = kv->reservations + (size_t)kv->place * kv->max_leases;
+    kvshm_a64 *reservations = kvshm__own_reservations(kv);
     uint32_t high = KVSHM__LOAD_ACQ(&kv->clients[kv->place].lease_high);
     unsigned held = 0, filling = 0;
 
@@ -491,6 +492,15 @@ static int holds_nothing(const kvshm *kv)
         kv->name, held, filling);
 }
 
+/* Cancelled KVSHM_DEVICE reservations go back now: under a number that has gone they would wait for kvshmctl reap. */
+static void sweep_device_frames(kvshm *kv)
+{
+    if (KVSHM__LOAD(&kv->clients[kv->place].device_frames) == 0 || kvshm__mend_lock(kv) < 0)
+        return;
+    kvshm__frames_sweep(kv, 0);
+    kvshm__mend_unlock(kv);
+}
+
 int kvshm_detach(kvshm *kv)
 {
     int before, code = 0;
@@ -505,6 +515,8 @@ int kvshm_detach(kvshm *kv)
         code = holds_nothing(kv);
     if (code < 0)
         return code;
+    if (!kv->read_only)
+        sweep_device_frames(kv);
     before = kvshm__cancel_off();
     take_down(kv);
     kvshm__cancel_restore(before);
@@ -550,7 +562,7 @@ static int remove_opened(kvshm *kv, int dir, unsigned flags)
 static int unlink_in_turn(kvshm *kv, const struct kvshm__places *places,
                           const struct kvshm__turn *turn, unsigned flags)
 {
-    struct kvshm__found found;
+    struct kvshm__place_found found;
     int code = kvshm__place_find(places, kv->name, &found);
 
     if (code == 0)

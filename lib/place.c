@@ -156,7 +156,7 @@ static int not_found(const struct kvshm__places *places, const char *name)
 }
 
 int kvshm__place_find(const struct kvshm__places *places, const char *name,
-                      struct kvshm__found *found)
+                      struct kvshm__place_found *found)
 {
     char path[KVSHM__PATH_BYTES];
     unsigned seen = 0;
@@ -197,7 +197,7 @@ static int check_kind(const char *path, const struct stat *status)
     return kvshm__fail(KVSHM_E_FORMAT, "%s is no regular file", path);
 }
 
-int kvshm__place_open(const struct kvshm__found *found, bool writing, int *fd)
+int kvshm__place_open(const struct kvshm__place_found *found, bool writing, int *fd)
 {
     struct stat status;
     int code = kvshm__sys.fstatat(AT_FDCWD, found->path, &status, AT_SYMLINK_NOFOLLOW);

@@ -42,20 +42,20 @@ int kvshm__turn_take(const struct kvshm__places *places, struct kvshm__turn *tur
 void kvshm__turn_end(struct kvshm__turn *turn);
 
 /* Where a name was found. */
-struct kvshm__found {
+struct kvshm__place_found {
     unsigned place;
     char path[KVSHM__PATH_BYTES];
 };
 
 /* 0; -ENOENT: in no place; KVSHM_E_CONFLICT: in two; -errno. The name is valid. */
 int kvshm__place_find(const struct kvshm__places *places, const char *name,
-                      struct kvshm__found *found);
+                      struct kvshm__place_found *found);
 
 /*
  * Open what was found into *fd, which a handle of the fork list may own, or *fd becomes -1. Never makes, follows no
  * link, and opens nothing but a regular file. 0; KVSHM_E_FORMAT: no regular file; -ELOOP: a link; -errno.
  */
-int kvshm__place_open(const struct kvshm__found *found, bool writing, int *fd);
+int kvshm__place_open(const struct kvshm__place_found *found, bool writing, int *fd);
 
 /*
  * Remove a name from the directory dir of a turn, if it still names the file that fd is open on: device and inode are

@@ -248,7 +248,7 @@ static int write_header(const struct kvshm__making *making, const struct kvshm__
 
 static int name_is_free(const struct kvshm__making *making)
 {
-    struct kvshm__found found;
+    struct kvshm__place_found found;
     int code = kvshm__place_find(&making->places, making->name, &found);
 
     if (code == -ENOENT)
