@@ -75,7 +75,9 @@ AC_ARG_VAR([MANDOC], [mandoc, which checks the manuals in the tests])
 AC_ARG_VAR([CXX], [C++ compiler, which the tests show the public header])
 AC_PATH_PROGS([PYTHON], [python3])
 AC_PATH_PROGS([MANDOC], [mandoc])
-AC_CHECK_PROGS([CXX], [g++ clang++ c++])
+AS_CASE([$CC],
+    [*clang*], [AC_CHECK_PROGS([CXX], [clang++ g++ c++])],
+    [AC_CHECK_PROGS([CXX], [g++ clang++ c++])])
 AS_IF([test "x$PYTHON" = x], [AS_VAR_APPEND([kvshm_missing], [" python3"])])
 AS_IF([test "x$MANDOC" = x], [AS_VAR_APPEND([kvshm_missing], [" mandoc"])])
 AS_IF([test "x$CXX" = x], [AS_VAR_APPEND([kvshm_missing], [" g++"])])
