@@ -305,9 +305,9 @@ KVSHM_API void kvshm_lease_tag(struct kvshm_lease *lease, uint32_t tag)
 
 KVSHM_API void kvshm_release(kvshm *kv, struct kvshm_lease *lease)
 {
-    if (!lease)
+    if (!lease || lease->kv != kv)
         return;
-    if (kv && lease->kv == kv && !kvshm__forked(kv) && lease->word < kv->max_leases &&
+    if (lease_good(lease) && lease->word < kv->max_leases &&
         KVSHM__LOAD(&kvshm__own_leases(kv)[lease->word].word) == kvshm__lease_value(lease->page, lease->page_seq))
         kvshm__lease_drop(kv, lease->word);
     memset(lease, 0, sizeof(*lease));
@@ -425,34 +425,56 @@ static int no_space(kvshm *kv, uint32_t npages)
                        (unsigned long long)KVSHM__LOAD((kvshm_a64 *)&d->frames_reserved));
 }
 
-/* Frames for r, whose array is there; with the writer lock. */
-static int reserve_locked(kvshm *kv, uint32_t npages, struct kvshm_reservation *r)
+/* A word of our reservation table for r; with the writer lock, like what follows. */
+static int take_word(kvshm *kv, struct kvshm_reservation *r)
 {
-    enum kvshm_owner_kind kind = r->flags & KVSHM_DEVICE ? KVSHM__OWNER_DEVICE : KVSHM__OWNER_RESERVED;
-
-    if (kvshm__evict_make_room(kv, npages))
-        return no_space(kv, npages);
     r->word = kvshm__frames_reservation_new(kv);
     if (r->word == UINT32_MAX) {
         kvshm__frames_sweep(kv, 0);
         r->word = kvshm__frames_reservation_new(kv);
     }
-    if (r->word == UINT32_MAX)
-        return kvshm__fail(KVSHM_E_LEASES, "all %u reservation words of this client are taken; insert or cancel some, "
-                           "or create the arena with a larger max_leases", kv->max_leases);
-    for (r->pages = 0; r->pages < npages; r->pages++) {
-        r->frames[r->pages] = kvshm__frames_take(kv, kvshm__owner_reserved(kind, kv->client, r->word));
+    if (r->word != UINT32_MAX)
+        return 0;
+    return kvshm__fail(KVSHM_E_LEASES, "all %u reservation words of this client are taken; insert or cancel some, or "
+                       "create the arena with a larger max_leases", kv->max_leases);
+}
+
+static void give_word(kvshm *kv, struct kvshm_reservation *r)
+{
+    while (r->pages > 0)
+        kvshm__frames_give(kv, r->frames[--r->pages]);
+    KVSHM__STORE_REL(&kvshm__own_reservations(kv)[r->word], KVSHM__RESERVATION_EMPTY);
+}
+
+static int take_frames(kvshm *kv, uint32_t npages, struct kvshm_reservation *r)
+{
+    enum kvshm_owner_kind kind = r->flags & KVSHM_DEVICE ? KVSHM__OWNER_DEVICE : KVSHM__OWNER_RESERVED;
+    uint64_t owner = kvshm__owner_reserved(kind, kv->client, r->word);
+
+    while (r->pages < npages) {
+        r->frames[r->pages] = kvshm__frames_take(kv, owner);
         if (r->frames[r->pages] == KVSHM__NO_FRAME)
-            break;
+            return kvshm__fail(KVSHM_E_DAMAGED, "arena %s counts more free frames than it has; remove it and create it "
+                               "anew", kv->name);
+        r->pages++;
+    }
+    return 0;
+}
+
+static int reserve_locked(kvshm *kv, uint32_t npages, struct kvshm_reservation *r)
+{
+    int err = take_word(kv, r);
+
+    if (err)
+        return err;
+    err = kvshm__evict_make_room(kv, npages) ? no_space(kv, npages) : take_frames(kv, npages, r);
+    if (err) {
+        give_word(kv, r);
+        return err;
     }
     r->epoch = KVSHM__LOAD(&kv->header->epoch);
     r->kv = kv;
-    if (r->pages == npages)
-        return 0;
-    while (r->pages-- > 0)
-        kvshm__frames_give(kv, r->frames[r->pages]);
-    KVSHM__STORE_REL(&kvshm__own_reservations(kv)[r->word], KVSHM__RESERVATION_EMPTY);
-    return kvshm__fail(KVSHM_E_DAMAGED, "arena %s counts more free frames than it has", kv->name);
+    return 0;
 }
 
 KVSHM_API int kvshm_reserve(kvshm *kv, uint32_t npages, unsigned flags, struct kvshm_reservation *r)
@@ -511,9 +533,9 @@ KVSHM_API void *kvshm_reservation_page(const struct kvshm_reservation *r, uint32
 
 KVSHM_API void kvshm_cancel(kvshm *kv, struct kvshm_reservation *r)
 {
-    if (!r)
+    if (!r || r->kv != kv)
         return;
-    if (kv && r->kv == kv && !kvshm__forked(kv) && r->word < kv->max_leases) {
+    if (kv && !kvshm__forked(kv) && r->word < kv->max_leases) {
         KVSHM__STORE_REL(&kvshm__own_reservations(kv)[r->word], KVSHM__RESERVATION_CANCELLED);
         KVSHM__STORE_REL(&kv->header->sweep_wanted, 1);
         kvshm__count(kv, KVSHM__CNT_cancelled_pages, r->pages);

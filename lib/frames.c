@@ -184,16 +184,37 @@ uint64_t kvshm__frames_sweep(kvshm *kv, uint64_t device)
     return back;
 }
 
+/* Frames that devices write into, of one client. */
+static uint64_t device_frames_of(const kvshm *kv, uint64_t client)
+{
+    uint64_t count = 0;
+
+    for (uint32_t frame = 0; frame < kv->frame_count; frame++) {
+        uint64_t owner = KVSHM__LOAD(&kv->owners[frame].owner);
+        count += kvshm__owner_kind(owner) == KVSHM__OWNER_DEVICE && kvshm__owner_client(owner) == client;
+    }
+    return count;
+}
+
+/* A count is stored once, whole: while it is not 0 nobody takes the place over. */
+static void rebuild_device_frames(kvshm *kv, bool any)
+{
+    for (uint32_t i = 0; i < kv->max_clients; i++) {
+        struct kvshm_client *client = &kv->clients[i];
+        uint64_t number = KVSHM__LOAD_ACQ(&client->number);
+        if (any || KVSHM__LOAD(&client->device_frames) != 0)
+            KVSHM__STORE(&client->device_frames, number ? device_frames_of(kv, number) : 0);
+        KVSHM__STORE(&client->swept, 0);
+    }
+}
+
 void kvshm__frames_rebuild(kvshm *kv)
 {
     struct kvshm_derived *d = derived(kv);
     uint64_t free_count = 0, reserved = 0;
     uint32_t list = 0;
+    bool device = false;
 
-    for (uint32_t i = 0; i < kv->max_clients; i++) {
-        KVSHM__STORE(&kv->clients[i].device_frames, 0);
-        KVSHM__STORE(&kv->clients[i].swept, 0);
-    }
     for (uint32_t frame = kv->frame_count; frame-- > 0;) {
         uint64_t owner = KVSHM__LOAD(&kv->owners[frame].owner);
         if (kvshm__owner_kind(owner) == KVSHM__OWNER_FREE) {
@@ -202,13 +223,10 @@ void kvshm__frames_rebuild(kvshm *kv)
             free_count++;
         } else if (kvshm__owner_kind(owner) != KVSHM__OWNER_PAGE) {
             reserved++;
-            if (kvshm__owner_kind(owner) == KVSHM__OWNER_DEVICE) {
-                int place = kvshm__client_find(kv, kvshm__owner_client(owner));
-                if (place >= 0)
-                    KVSHM__ADD(&kv->clients[place].device_frames, 1);
-            }
+            device |= kvshm__owner_kind(owner) == KVSHM__OWNER_DEVICE;
         }
     }
+    rebuild_device_frames(kv, device);
     KVSHM__STORE(&d->free_frame1, list);
     KVSHM__STORE(&d->fresh_frame, kv->frame_count);
     KVSHM__STORE(&d->frames_free, free_count);

@@ -416,7 +416,10 @@ KVSHM_API int kvshm_lease_offsets(const struct kvshm_lease *lease, uint32_t firs
 /* A tag and the time of this call, which kvshm -p shows beside the lease. */
 KVSHM_API void kvshm_lease_tag(struct kvshm_lease *lease, uint32_t tag);
 
-/* End the lease: one store, from any thread. An empty lease is let be. The struct is empty afterwards. */
+/*
+ * End the lease: one store, from any thread. An empty lease is let be, and so is one of another handle than kv. The
+ * struct is empty afterwards.
+ */
 KVSHM_API void kvshm_release(kvshm *kv, struct kvshm_lease *lease);
 
 /*
@@ -448,7 +451,7 @@ KVSHM_API void *kvshm_reservation_page(const struct kvshm_reservation *r, uint32
 /* Offsets of frames first to first + n - 1 into out; how many were given, or KVSHM_E_FORKED. */
 KVSHM_API int kvshm_reservation_offsets(const struct kvshm_reservation *r, uint32_t first, uint32_t n, uint64_t *out);
 
-/* Give the frames back unused: one store, from any thread; never waits. An empty reservation is let be. */
+/* Give the frames back unused: from any thread, never waits. An empty reservation, or one of another handle, is let be. */
 KVSHM_API void kvshm_cancel(kvshm *kv, struct kvshm_reservation *r);
 
 /*
