@@ -32,7 +32,7 @@
 static void check(bool right, const char *claim)
 {
     if (!right)
-        errx(1, "not so: %s (%s)", claim, kvshm_errmsg(NULL));
+        errx(1, "not so: %s; the last error was: %s", claim, kvshm_errmsg(NULL));
 }
 
 static kvshm *open_arena(const char *label)

@@ -28,7 +28,7 @@
 static void check(bool right, const char *claim)
 {
     if (!right)
-        errx(1, "not so: %s (%s)", claim, kvshm_errmsg(NULL));
+        errx(1, "not so: %s; the last error was: %s", claim, kvshm_errmsg(NULL));
 }
 
 /* How large the arena shall be; *tight: there will be no room for a second one. */

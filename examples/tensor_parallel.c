@@ -42,7 +42,7 @@ static int to_rank[RANKS]; /* a socket to each rank */
 static void check(bool right, const char *claim)
 {
     if (!right)
-        errx(1, "not so: %s (%s)", claim, kvshm_errmsg(NULL));
+        errx(1, "not so: %s; the last error was: %s", claim, kvshm_errmsg(NULL));
 }
 
 /* Every process opens the same arena: a page is 16 KiB, of two layers and four heads of 32 bf16; a shard 8 KiB. */

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# The example of each manual of sections 3 and 7 compiles, ends with status 0, and prints what its page says it prints.
+# The example of each manual of section 3, and of those of section 7 that have one, compiles, ends with status 0,
+# and prints what its page says it prints.
 #
 # A page has one display (.Bd) under EXAMPLES; the lines behind it that begin with .Dl are what it prints. An example
 # that is no program stands in the program of kvshm(7), in the place of its comment. All are compiled as they stand,
@@ -53,7 +54,7 @@ compile()
     $CC $KVSHM_CFLAGS -I"$abs_top_srcdir/lib" "-Dmain=example_$2" -c -o "$1.o" "$1.c"
 }
 
-# result NUMBER NAME: runs it and compares.
+# run NUMBER NAME: runs it in a place of its own, which it leaves empty, and compares.
 run()
 {
     mkdir "$TMPDIR/arenas.$2"
@@ -63,6 +64,7 @@ run()
         echo "ok $1 - $2"
     else
         sed 's/^/# /' "$TMPDIR/$2.said"
+        find "$TMPDIR/arenas.$2" -type f | sed 's/^/# left: /'
         echo "not ok $1 - $2"
     fi
 }
@@ -74,8 +76,9 @@ names=
 objects=
 for page in "$abs_top_srcdir"/man/*.3 "$abs_top_srcdir"/man/*.7; do
     name=$(basename "$page" | tr .- __)
-    grep -q '^\.Sh EXAMPLES' "$page" || [ "${page%.7}" != "$page" ]
-    grep -q '^\.Sh EXAMPLES' "$page" || continue
+    if [ "${page%.7}" != "$page" ] && ! grep -q '^\.Sh EXAMPLES' "$page"; then
+        continue
+    fi
     if ! extract "$page" "$TMPDIR/$name"; then
         echo "$page: not one display under EXAMPLES"
         exit 1
