@@ -99,7 +99,7 @@ static int free_bytes_of(int fd, uint64_t *bytes)
 
 static int prove_limits(int fd, const struct kvshm__plan *plan, const char *path)
 {
-    uint64_t free_bytes, limit;
+    uint64_t free_bytes = 0, limit;
     int code = kvshm__sys.file_limit(&limit);
 
     if (code == 0 && plan->segment_bytes > limit)
