@@ -1,0 +1,44 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# A hit makes no system call: hits of all kinds between two marks, seen by strace.
+
+set -u
+: "${abs_top_builddir:?}"
+
+if ! strace -o "$TMPDIR/trace" true 2>"$TMPDIR/said"; then
+    cat "$TMPDIR/said"
+    echo "strace cannot trace here"
+    exit 77
+fi
+
+# The sanitizers' look for leaks cannot run under a tracer.
+ASAN_OPTIONS=detect_leaks=0
+export ASAN_OPTIONS
+
+# between ARGUMENTS: system calls between the marks, or what went wrong.
+between()
+{
+    strace -f -o "$TMPDIR/trace" "$abs_top_builddir/tests/hot_path" "$@" >"$TMPDIR/said" 2>&1 || {
+        cat "$TMPDIR/said" >&2
+        echo "hot_path failed"
+        return
+    }
+    awk '/getppid\(/ { marks++; next }
+        marks == 1 { calls++; print > "/dev/stderr" }
+        END { if (marks == 2) print calls + 0; else print "marks: " marks + 0 }' "$TMPDIR/trace"
+}
+
+# result NUMBER NAME ANSWER EXPECTED
+result()
+{
+    if [ "$3" = "$4" ]; then
+        echo "ok $1 - $2"
+    else
+        echo "not ok $1 - $2: system calls between the marks: $3, expected $4"
+    fi
+}
+
+echo "1..2"
+result 1 "100000 hits make no system call" "$(between 100000)" 0
+result 2 "a system call between the marks is seen" "$(between 10 noise 2>"$TMPDIR/seen")" 1
