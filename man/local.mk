@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # The manuals, mdoc, one a line, sorted; each goes to the folder of its section.
 
-dist_man_MANS +=
+dist_man_MANS += \
+	man/kvshm.1 \
+	man/kvshmctl.8
 
 # Further names of a page: NAME.SECTION=PAGE.SECTION, one a line, sorted. Each is installed as a page that says
 # ".so manSECTION/PAGE.SECTION".

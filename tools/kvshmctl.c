@@ -1,0 +1,579 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kvshmctl - creates, changes and removes arenas.
+ *
+ * A command is a line of commands[]: its options, how many arguments it takes, and what it does. An option of
+ * create is a line of create_options[], which also says how its value is read and where in struct kvshm_config it
+ * belongs. The library judges the values; only what cannot be written at all is refused here.
+ */
+#include <argp.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common.h"
+#include "handle.h"
+#include "reap.h"
+
+#define ARGS_MAX 16
+
+struct request {
+    const struct command *command;
+    const char *args[ARGS_MAX + 1];
+    size_t arg_count;
+    struct kvshm_config config;
+    const char *label;
+    bool yes;
+    bool force;
+};
+
+struct command {
+    const char *name;
+    const char *args; /* as --help shows them */
+    size_t min_args, max_args;
+    const struct argp_option *options;
+    const char *doc;
+    enum tool_status (*run)(struct request *request);
+};
+
+/* Keys of options without a letter; those of create follow. */
+enum { OPTION_YES = 256, OPTION_FORCE, OPTION_LABEL, OPTION_CREATE };
+
+/* ---- What they share ----------------------------------------------------------------------------- */
+
+static const char *arena_name(const struct request *request)
+{
+    return request->args[0];
+}
+
+static enum tool_status failed(const struct request *request, kvshm *kv)
+{
+    tool_error("%s: %s", arena_name(request), kvshm_errmsg(kv));
+    kvshm_detach(kv);
+    return TOOL_FAILED;
+}
+
+/* Detach and say how it went. */
+static enum tool_status done(const struct request *request, kvshm *kv)
+{
+    return kvshm_detach(kv) < 0 ? failed(request, NULL) : TOOL_DONE;
+}
+
+/* Attach to change the arena, and see what it holds now. */
+static bool attach(const struct request *request, kvshm **kv, struct kvshm_info *info)
+{
+    kvshm_info_init(info);
+    if (kvshm_attach(arena_name(request), NULL, 0, kv) < 0) {
+        failed(request, NULL);
+        return false;
+    }
+    if (kvshm_info(*kv, info) < 0) {
+        failed(request, *kv);
+        return false;
+    }
+    return true;
+}
+
+static const char *plural(uint64_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
+static const char *entries(uint64_t n)
+{
+    return n == 1 ? "entry" : "entries";
+}
+
+static bool confirm(const struct request *request, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static bool confirm(const struct request *request, const char *format, ...)
+{
+    char question[512];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(question, sizeof question, format, args);
+    va_end(args);
+    return tool_confirm(request->yes, question);
+}
+
+/* ---- create -------------------------------------------------------------------------------------- */
+
+enum value_kind {
+    VALUE_U32,
+    VALUE_U64,
+    VALUE_LIMIT,
+    VALUE_SIZE,
+    VALUE_MODE,
+    VALUE_GROUP,
+    VALUE_FINGERPRINT,
+    VALUE_DTYPE,
+    VALUE_BACKING
+};
+
+static const char *const dtypes[] = {"f32", "f16", "bf16", "fp8", "int8", "int4", NULL};
+static const char *const backings[] = {"auto", "small", NULL};
+
+struct create_option {
+    const char *name;
+    const char *arg;
+    enum value_kind kind;
+    size_t offset; /* in struct kvshm_config */
+    const char *help;
+    int group; /* of --help */
+};
+
+#define AT(field) offsetof(struct kvshm_config, field)
+
+static const struct create_option create_options[] = {
+    {"layers", "N", VALUE_U32, AT(geometry.num_layers), "Layers of the model", 1},
+    {"kv-heads", "N", VALUE_U32, AT(geometry.num_kv_heads), "Heads of keys and values a layer", 1},
+    {"head-dim", "N", VALUE_U32, AT(geometry.head_dim), "Elements of a head", 1},
+    {"dtype", "TYPE", VALUE_DTYPE, AT(geometry.dtype),
+     "Type of an element: f32 (default), f16, bf16, fp8, int8 or int4", 1},
+    {"page-bytes", "SIZE", VALUE_SIZE, AT(geometry.page_bytes),
+     "Size of an opaque page, instead of layers, heads and type", 1},
+    {"page-tokens", "N", VALUE_U32, AT(geometry.page_tokens), "Tokens a page holds (default 64)",
+     1},
+    {"shards", "N", VALUE_U32, AT(geometry.shards),
+     "Equal parts of a page, one for each rank (default 1)", 1},
+    {"token-scale", "N", VALUE_U32, AT(geometry.token_scale),
+     "What one token stands for when shown (default 1)", 1},
+    {"fingerprint", "HEX", VALUE_FINGERPRINT, AT(fingerprint),
+     "What makes caches incompatible, as 64 hexadecimal digits", 1},
+    {"frames", "N", VALUE_U64, AT(frames), "Pages that memory holds", 2},
+    {"memory", "SIZE", VALUE_SIZE, AT(memory_bytes),
+     "Size of the whole segment, instead of --frames", 2},
+    {"capacity", "N", VALUE_LIMIT, AT(capacity), "Entries to keep, or 'unlimited' (default)", 2},
+    {"backing", "KIND", VALUE_BACKING, AT(backing),
+     "What memory is made of: auto (default) or small", 2},
+    {"max-clients", "N", VALUE_U32, AT(max_clients), "Clients that may attach at once (default 64)",
+     3},
+    {"max-leases", "N", VALUE_U32, AT(max_leases),
+     "Leases one client may hold, and reservations likewise (default 512)", 3},
+    {"stall-ms", "N", VALUE_U32, AT(stall_ms),
+     "Milliseconds that a writer waits for one that stopped (default 1000)", 3},
+    {"mode", "MODE", VALUE_MODE, AT(mode),
+     "Permission bits in octal, whatever the umask (default 0600)", 3},
+    {"group", "GROUP", VALUE_GROUP, AT(group), "Group of the file, by name or number", 3},
+};
+#define CREATE_OPTIONS (sizeof create_options / sizeof create_options[0])
+
+/* The same for argp; filled before use. */
+static struct argp_option create_argp_options[CREATE_OPTIONS + 1];
+
+static void fill_create_options(void)
+{
+    for (size_t i = 0; i < CREATE_OPTIONS; i++)
+        create_argp_options[i] = (struct argp_option){.name = create_options[i].name,
+                                                      .key = OPTION_CREATE + (int)i,
+                                                      .arg = create_options[i].arg,
+                                                      .doc = create_options[i].help,
+                                                      .group = create_options[i].group};
+}
+
+/* NULL, or what is wrong with the value. */
+static const char *set_create_option(struct kvshm_config *config,
+                                     const struct create_option *option, const char *value)
+{
+    char *field = (char *)config + option->offset;
+    const char *wrong = NULL;
+    uint64_t number;
+
+    switch (option->kind) {
+    case VALUE_U32:
+        wrong = tool_parse_number(value, UINT32_MAX, &number);
+        *(uint32_t *)field = (uint32_t)number;
+        return wrong;
+    case VALUE_U64:
+        return tool_parse_number(value, UINT64_MAX, (uint64_t *)field);
+    case VALUE_LIMIT:
+        return tool_parse_limit(value, (uint64_t *)field);
+    case VALUE_SIZE:
+        return tool_parse_size(value, (uint64_t *)field);
+    case VALUE_MODE:
+        return tool_parse_mode(value, (uint32_t *)field);
+    case VALUE_GROUP:
+        return tool_parse_group(value, (uint32_t *)field);
+    case VALUE_FINGERPRINT:
+        return tool_parse_hex(value, (uint8_t *)field, KVSHM_FINGERPRINT_BYTES);
+    case VALUE_DTYPE:
+        return tool_parse_word(value, dtypes, (uint32_t *)field);
+    case VALUE_BACKING:
+        return tool_parse_word(value, backings, (uint32_t *)field);
+    }
+    return NULL;
+}
+
+static enum tool_status run_create(struct request *request)
+{
+    struct kvshm_info info;
+    char page[TOOL_TEXT], segment[TOOL_TEXT];
+    kvshm *kv = NULL;
+
+    kvshm_info_init(&info);
+    if (kvshm_create(arena_name(request), &request->config, 0, &kv) < 0 ||
+        kvshm_info(kv, &info) < 0)
+        return failed(request, kv);
+    printf("%s: %" PRIu64 " frame%s of %s, %s in all, backing %s, %s\n", info.name, info.frames,
+           plural(info.frames), tool_format_bytes(page, info.page_bytes),
+           tool_format_bytes(segment, info.segment_bytes),
+           info.backing < sizeof backings / sizeof backings[0] - 1 ? backings[info.backing]
+                                                                   : "unknown",
+           info.path);
+    if (info.backing_reason[0])
+        printf("no better backing: %s\n", info.backing_reason);
+    return done(request, kv);
+}
+
+/* ---- rm ------------------------------------------------------------------------------------------ */
+
+static enum tool_status run_rm(struct request *request)
+{
+    struct kvshm_info info;
+    kvshm *kv = NULL;
+    int error;
+
+    kvshm_info_init(&info);
+    error = kvshm_attach(arena_name(request), NULL, KVSHM_RDONLY, &kv);
+    if (error == 0)
+        error = kvshm_info(kv, &info);
+    if (error == -ENOENT || error == -EINVAL)
+        return failed(request, kv);
+    if (error < 0) {
+        if (!confirm(request, "Remove arena \"%s\", which cannot be read (%s)?",
+                     arena_name(request), kvshm_errmsg(kv)))
+            return TOOL_REFUSED;
+    } else if (!confirm(request,
+                        "Remove arena \"%s\" (%" PRIu64 " %s, %" PRIu32 " client%s alive)?",
+                        info.name, info.entries, entries(info.entries), info.clients,
+                        plural(info.clients))) {
+        kvshm_detach(kv);
+        return TOOL_REFUSED;
+    }
+    kvshm_detach(kv);
+    return kvshm_unlink(arena_name(request), request->force ? KVSHM_FORCE : 0) < 0
+               ? failed(request, NULL)
+               : TOOL_DONE;
+}
+
+/* ---- set ----------------------------------------------------------------------------------------- */
+
+static const char *const settings[] = {"capacity", "stall_ms", NULL};
+
+/* SETTING=VALUE. NULL, or what is wrong with it. */
+static const char *parse_setting(const char *text, const char **name, uint64_t *value)
+{
+    static char sentence[320];
+    const char *equals = strchr(text, '=');
+    const char *wrong;
+    char word[64];
+    uint32_t place;
+
+    if (!equals || (size_t)(equals - text) >= sizeof word) {
+        snprintf(sentence, sizeof sentence,
+                 "'%.64s' is no setting; write SETTING=VALUE, as in capacity=128", text);
+        return sentence;
+    }
+    memcpy(word, text, (size_t)(equals - text));
+    word[equals - text] = '\0';
+    if ((wrong = tool_parse_word(word, settings, &place)) != NULL)
+        return wrong;
+    *name = settings[place];
+    wrong = place == 0 ? tool_parse_limit(equals + 1, value)
+                       : tool_parse_number(equals + 1, UINT32_MAX, value);
+    if (!wrong)
+        return NULL;
+    snprintf(sentence, sizeof sentence, "%s: %s", *name, wrong);
+    return sentence;
+}
+
+static enum tool_status run_set(struct request *request)
+{
+    const char *name[ARGS_MAX];
+    uint64_t value[ARGS_MAX];
+    struct kvshm_info info;
+    kvshm *kv;
+
+    for (size_t i = 1; i < request->arg_count; i++) {
+        const char *wrong = parse_setting(request->args[i], &name[i - 1], &value[i - 1]);
+
+        if (wrong) {
+            tool_error("%s", wrong);
+            return TOOL_USAGE;
+        }
+    }
+    if (!attach(request, &kv, &info))
+        return TOOL_FAILED;
+    for (size_t i = 0; i < request->arg_count - 1; i++) {
+        if (strcmp(name[i], "capacity") == 0 && value[i] < info.entries &&
+            !confirm(request, "Evict all but %" PRIu64 " of the %" PRIu64 " entries of %s?",
+                     value[i], info.entries, info.name)) {
+            kvshm_detach(kv);
+            return TOOL_REFUSED;
+        }
+    }
+    for (size_t i = 0; i < request->arg_count - 1; i++) {
+        if (kvshm__setting_set(kv, name[i], value[i]) < 0)
+            return failed(request, kv);
+    }
+    return done(request, kv);
+}
+
+/* ---- clear, evict -------------------------------------------------------------------------------- */
+
+static enum tool_status run_clear(struct request *request)
+{
+    struct kvshm_info info;
+    kvshm *kv;
+
+    if (!attach(request, &kv, &info))
+        return TOOL_FAILED;
+    if (!confirm(request, "Forget all %" PRIu64 " %s of %s?", info.entries, entries(info.entries),
+                 info.name)) {
+        kvshm_detach(kv);
+        return TOOL_REFUSED;
+    }
+    if (kvshm_clear(kv) < 0)
+        return failed(request, kv);
+    return done(request, kv);
+}
+
+/* Entries that this client has evicted. */
+static uint64_t evicted(const kvshm *kv)
+{
+    return KVSHM__LOAD(&kv->clients[kv->place].counters[KVSHM__CNT_evicted_entries]);
+}
+
+static enum tool_status run_evict(struct request *request)
+{
+    struct kvshm_info info;
+    uint64_t wanted = 1, count = 0, frames = 0;
+    kvshm *kv;
+
+    if (request->arg_count > 1) {
+        const char *wrong = tool_parse_number(request->args[1], UINT64_MAX, &wanted);
+
+        if (wrong) {
+            tool_error("number of entries: %s", wrong);
+            return TOOL_USAGE;
+        }
+    }
+    if (!attach(request, &kv, &info))
+        return TOOL_FAILED;
+    if (!confirm(request, "Evict %" PRIu64 " of the %" PRIu64 " %s of %s?",
+                 wanted < info.entries ? wanted : info.entries, info.entries, entries(info.entries),
+                 info.name)) {
+        kvshm_detach(kv);
+        return TOOL_REFUSED;
+    }
+    while (count < wanted) {
+        int64_t result = kvshm_evict_lru(kv);
+
+        if (result < 0)
+            return failed(request, kv);
+        frames += (uint64_t)result;
+        if (evicted(kv) == count)
+            break; /* nothing is cached any more */
+        count = evicted(kv);
+    }
+    printf("%s: %" PRIu64 " %s evicted, %" PRIu64 " frame%s given back\n", info.name, count,
+           entries(count), frames, plural(frames));
+    return done(request, kv);
+}
+
+/* ---- reap ---------------------------------------------------------------------------------------- */
+
+static enum tool_status run_reap(struct request *request)
+{
+    struct kvshm_info info;
+    uint64_t client = 0;
+    const char *wrong = NULL;
+    int64_t frames;
+    kvshm *kv;
+
+    if (request->arg_count > 1 && request->label)
+        wrong = "a client and --label are two ways to name the dead; use one";
+    else if (request->arg_count > 1 &&
+             !(wrong = tool_parse_number(request->args[1], KVSHM__CLIENT_NUMBER_MAX, &client)))
+        wrong = client == 0 ? "0 is no client; kvshm -p shows their numbers" : NULL;
+    if (wrong) {
+        tool_error("client: %s", wrong);
+        return TOOL_USAGE;
+    }
+    if (!attach(request, &kv, &info))
+        return TOOL_FAILED;
+    if ((client || request->label) &&
+        !confirm(request,
+                 "Devices may still write into frames that the dead reserved for them. Are those "
+                 "of %s%s idle?",
+                 client ? "client " : "label ", client ? request->args[1] : request->label)) {
+        kvshm_detach(kv);
+        return TOOL_REFUSED;
+    }
+    frames = kvshm__reap(kv, client, request->label);
+    if (frames < 0)
+        return failed(request, kv);
+    printf("%s: %" PRId64 " frame%s given back\n", info.name, frames, plural((uint64_t)frames));
+    return done(request, kv);
+}
+
+/* ---- Commands ------------------------------------------------------------------------------------ */
+
+#define OPTION_OF_YES                               \
+    {                                               \
+        "yes", OPTION_YES, NULL, 0, "Do not ask", 1 \
+    }
+
+static const struct argp_option no_options[] = {{0}};
+static const struct argp_option yes_options[] = {OPTION_OF_YES, {0}};
+static const struct argp_option rm_options[] = {
+    {"force", OPTION_FORCE, NULL, 0,
+     "Even while clients are alive; they go on reading, and can write no more", 1},
+    OPTION_OF_YES,
+    {0},
+};
+static const struct argp_option reap_options[] = {
+    {"label", OPTION_LABEL, "LABEL", 0,
+     "Also the KVSHM_DEVICE frames of all dead clients of this label", 1},
+    OPTION_OF_YES,
+    {0},
+};
+
+static const struct command commands[] = {
+    {"create", "NAME", 1, 1, create_argp_options,
+     "Create an arena. --frames or --memory is needed, and either --layers, --kv-heads and "
+     "--head-dim, or --page-bytes. "
+     "A SIZE is in bytes, or has a unit K, M, G or T (1K is 1024).",
+     run_create},
+    {"rm", "NAME", 1, 1, rm_options, "Remove an arena.", run_rm},
+    {"set", "NAME SETTING=VALUE...", 2, ARGS_MAX, yes_options,
+     "Change settings while the arena is in use: capacity (entries, or 'unlimited') and stall_ms "
+     "(milliseconds).",
+     run_set},
+    {"clear", "NAME", 1, 1, yes_options, "Forget every entry. Leases stay good.", run_clear},
+    {"evict", "NAME [N]", 1, 2, yes_options,
+     "Evict the entries used longest ago. N is how many, 1 unless said.", run_evict},
+    {"reap", "NAME [CLIENT]", 1, 2, reap_options,
+     "Give back what dead clients held. Frames that they reserved with KVSHM_DEVICE only come back "
+     "if the client or its "
+     "label is named, by someone who knows that the device is idle.",
+     run_reap},
+};
+#define COMMANDS (sizeof commands / sizeof commands[0])
+
+static error_t parse_command_option(int key, char *arg, struct argp_state *state)
+{
+    struct request *request = state->input;
+
+    switch (key) {
+    case OPTION_YES:
+        request->yes = true;
+        return 0;
+    case OPTION_FORCE:
+        request->force = true;
+        return 0;
+    case OPTION_LABEL:
+        request->label = arg;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (request->arg_count == request->command->max_args)
+            argp_error(state, "'%s' is one argument too many", arg);
+        request->args[request->arg_count++] = arg;
+        return 0;
+    case ARGP_KEY_END:
+        if (request->arg_count < request->command->min_args)
+            argp_error(state, "an argument is missing of: %s", request->command->args);
+        return 0;
+    default:
+        break;
+    }
+    if (key >= OPTION_CREATE && key < OPTION_CREATE + (int)CREATE_OPTIONS) {
+        const struct create_option *option = &create_options[key - OPTION_CREATE];
+        const char *wrong = set_create_option(&request->config, option, arg);
+
+        if (wrong)
+            argp_error(state, "--%s: %s", option->name, wrong);
+        return 0;
+    }
+    return ARGP_ERR_UNKNOWN;
+}
+
+/* The command's own arguments stand in argv behind its name. */
+static void parse_command(struct argp_state *state)
+{
+    struct request *request = state->input;
+    const struct command *command = request->command;
+    const struct argp argp = {
+        command->options, parse_command_option, command->args, command->doc, NULL, NULL, NULL};
+    char **argv = &state->argv[state->next - 1];
+    char *title;
+
+    if (asprintf(&title, "%s %s", state->name, command->name) < 0)
+        tool_no_memory();
+    argv[0] = title;
+    argp_parse(&argp, state->argc - state->next + 1, argv, 0, NULL, request);
+    state->next = state->argc;
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    struct request *request = state->input;
+
+    if (key == ARGP_KEY_NO_ARGS)
+        argp_error(state, "a command is missing");
+    if (key != ARGP_KEY_ARG)
+        return ARGP_ERR_UNKNOWN;
+    for (size_t i = 0; i < COMMANDS; i++) {
+        if (strcmp(commands[i].name, arg) == 0)
+            request->command = &commands[i];
+    }
+    if (!request->command)
+        argp_error(state, "there is no command '%s'", arg);
+    parse_command(state);
+    return 0;
+}
+
+/* The commands, behind the options. */
+static char *add_commands(int key, const char *text, void *input)
+{
+    char *all = NULL;
+    size_t size = 0;
+    FILE *stream;
+
+    (void)input;
+    if (key != ARGP_KEY_HELP_EXTRA)
+        return (char *)text;
+    if (!(stream = open_memstream(&all, &size)))
+        tool_no_memory();
+    fputs("Commands:\n", stream);
+    for (size_t i = 0; i < COMMANDS; i++)
+        fprintf(stream, "  %-7s %-22s %.*s\n", commands[i].name, commands[i].args,
+                (int)strcspn(commands[i].doc, ".:"), commands[i].doc);
+    if (fclose(stream) != 0)
+        tool_no_memory();
+    return all;
+}
+
+static const char doc[] =
+    "Create, change and remove the arenas of this host. COMMAND --help says more of each."
+    "\vWhat destroys asks on a terminal; elsewhere it wants --yes. Exit status: 0, it was done; 1, "
+    "it failed; 2, wrong "
+    "usage; 3, it was not confirmed.";
+
+int main(int argc, char **argv)
+{
+    static const struct argp argp = {
+        no_options, parse_option, "COMMAND NAME [ARGUMENT...]", doc, NULL, add_commands, NULL};
+    struct request request = {0};
+
+    tool_start();
+    fill_create_options();
+    kvshm_config_init(&request.config);
+    argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &request);
+    return tool_finish(request.command->run(&request));
+}
