@@ -4,12 +4,21 @@
 
 MODULE_TESTS =
 
-SCRIPT_TESTS =
+SCRIPT_TESTS = \
+	tests/tool_ctl.sh \
+	tests/tool_manual.sh \
+	tests/tool_servers.sh \
+	tests/tool_view.sh
 
 # Scripts that only `make check-long` runs.
 LONG_TESTS =
 
 check_PROGRAMS += $(MODULE_TESTS)
+
+# What tests run and what is no test itself.
+check_PROGRAMS += tests/tool_server
+tests_tool_server_LDADD = lib/libkvshm-internal.la
+
 TESTS += $(MODULE_TESTS) $(SCRIPT_TESTS)
 
 # What a program of this tree is linked to unless it says otherwise.
@@ -47,5 +56,9 @@ check-long:
 
 EXTRA_DIST += \
 	tests/runner \
+	tests/tool_ctl.expected \
+	tests/tool_lib.sh \
+	tests/tool_servers.expected \
+	tests/tool_view.expected \
 	$(SCRIPT_TESTS) \
 	$(LONG_TESTS)
