@@ -100,6 +100,17 @@ unsigned ts_dir_names(void)
     return each_name(dir_path, NULL);
 }
 
+int ts_run(Suite *suite)
+{
+    SRunner *runner = srunner_create(suite);
+    int failed;
+
+    srunner_run_all(runner, CK_ENV);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
+
 /* ---- Arenas ------------------------------------------------------------------------------------------ */
 
 void ts_is_at(const char *file, int line, int64_t code, int64_t wanted)

@@ -30,6 +30,9 @@ void ts_teardown(void);
 /* How many names the folder holds. */
 unsigned ts_dir_names(void);
 
+/* Run a suite as the environment says; what main() answers. */
+int ts_run(Suite *suite);
+
 /* ---- Arenas ------------------------------------------------------------------------------------------ */
 
 /* Defaults with opaque pages of page_bytes and page_tokens tokens, and that many frames. */
