@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * check_validate.c - damaged, foreign and forged headers are answered by an error each, and nothing is touched
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support.h"
+#include "validate.h"
+
+static int fd;
+static struct kvshm_header whole;
+static uint64_t bytes;
+
+static void setup(void)
+{
+    struct kvshm_config config = ts_config(4096, 64, 20);
+    char path[300];
+
+    ts_setup();
+    ts_detach(ts_create("a", &config));
+    snprintf(path, sizeof(path), "%s/a", getenv("KVSHM_DIR"));
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(pread(fd, &whole, sizeof(whole), 0), sizeof(whole));
+    bytes = (uint64_t)lseek(fd, 0, SEEK_END);
+}
+
+static void teardown(void)
+{
+    close(fd);
+    ts_teardown();
+}
+
+static void put(const struct kvshm_header *header)
+{
+    ck_assert_int_eq(pwrite(fd, header, sizeof(*header), 0), sizeof(*header));
+}
+
+static int attach_as(const struct kvshm_header *header, unsigned flags)
+{
+    kvshm *kv;
+    int code;
+
+    put(header);
+    code = kvshm_attach("a", NULL, flags, &kv);
+    if (code == 0)
+        ts_detach(kv);
+    else
+        ck_assert_ptr_null(kv);
+    return code;
+}
+
+/* Each byte of the fixed part, changed in each of several ways. */
+START_TEST(test_any_byte)
+{
+    static const unsigned char changes[] = {0x01, 0x80, 0xff};
+    unsigned fds = ts_fds(), maps = ts_maps();
+    kvshm *kv;
+
+    for (size_t i = 0; i < sizeof(struct kvshm_static); i++) {
+        for (size_t c = 0; c < sizeof(changes); c++) {
+            struct kvshm_header header = whole;
+            int code;
+
+            ((unsigned char *)&header)[i] ^= changes[c];
+            put(&header);
+            code = kvshm_attach("a", NULL, c == 0 ? KVSHM_RDONLY : 0, &kv);
+            if (code != KVSHM_E_FORMAT && code != KVSHM_E_VERSION && code != KVSHM_E_DAMAGED)
+                ck_abort_msg("byte %zu changed by %#x: answer %d", i, changes[c], code);
+        }
+    }
+    ck_assert_uint_eq(ts_fds(), fds);
+    ck_assert_uint_eq(ts_maps(), maps);
+    put(&whole);
+    ts_is(kvshm_attach("a", NULL, 0, &kv), 0);
+    ts_detach(kv);
+}
+END_TEST
+
+/* A field changed by one who gets the checksum right. */
+struct forged {
+    size_t offset;
+    size_t width;
+    uint64_t value;
+    int code;
+    const char *says;
+};
+#define FIELD(field, value, code, says)                                                           \
+    {                                                                                             \
+        offsetof(struct kvshm_static, field), sizeof(((struct kvshm_static *)0)->field), (value), \
+            (code), (says)                                                                        \
+    }
+#define SECTION(kind) directory[KVSHM__SEC_##kind - 1]
+
+static const struct forged forgeries[] = {
+    FIELD(magic, 0, KVSHM_E_FORMAT, "signature"),
+    FIELD(byte_order, 0x04030201, KVSHM_E_BYTE_ORDER, "the other byte order"),
+    FIELD(byte_order, 7, KVSHM_E_DAMAGED, "byte_order is 7"),
+    FIELD(layout_version, 2, KVSHM_E_VERSION, "layout version 2"),
+    FIELD(word_bytes, 4, KVSHM_E_BYTE_ORDER, "words of 4 bytes"),
+    FIELD(incompat, 4, KVSHM_E_FEATURE, "features 0x4"),
+    FIELD(ro_compat, 8, KVSHM_E_FEATURE, "KVSHM_RDONLY"),
+    FIELD(header_bytes, 8192, KVSHM_E_DAMAGED, "header_bytes"),
+    FIELD(client_bytes, 512, KVSHM_E_DAMAGED, "client_bytes"),
+    FIELD(record_bytes, 128, KVSHM_E_DAMAGED, "record_bytes"),
+    FIELD(recency_bytes, 128, KVSHM_E_DAMAGED, "recency_bytes"),
+    FIELD(lease_word_bytes, 8, KVSHM_E_DAMAGED, "lease_word_bytes"),
+    FIELD(boot_id, 1, KVSHM_E_BOOT, "before this boot"),
+    FIELD(frames, 0, KVSHM_E_DAMAGED, "frames is 0"),
+    FIELD(frames, UINT64_C(1) << 28, KVSHM_E_DAMAGED, "frames is 268435456"),
+    FIELD(frames, 21, KVSHM_E_DAMAGED, "records"),
+    FIELD(records, 19, KVSHM_E_DAMAGED, "records is 19"),
+    FIELD(records, 21, KVSHM_E_DAMAGED, "section of kind is 5"),
+    FIELD(records, UINT64_MAX, KVSHM_E_DAMAGED, "records"),
+    FIELD(buckets, 1, KVSHM_E_DAMAGED, "buckets is 1"),
+    FIELD(buckets, UINT32_MAX, KVSHM_E_DAMAGED, "section of kind is 4"),
+    FIELD(max_clients, 0, KVSHM_E_DAMAGED, "max_clients"),
+    FIELD(max_clients, 4096, KVSHM_E_DAMAGED, "section of kind is 1"),
+    FIELD(max_clients, 4097, KVSHM_E_DAMAGED, "max_clients is 4097"),
+    FIELD(max_leases, 0, KVSHM_E_DAMAGED, "max_leases"),
+    FIELD(max_leases, 65535, KVSHM_E_DAMAGED, "section of kind is 2"),
+    FIELD(max_leases, 65536, KVSHM_E_DAMAGED, "max_leases is 65536"),
+    FIELD(page_size, 0, KVSHM_E_DAMAGED, "page_size is 0"),
+    FIELD(page_size, 4097, KVSHM_E_DAMAGED, "page_size is 4097"),
+    FIELD(clock, 3, KVSHM_E_DAMAGED, "clock is 3"),
+    FIELD(backing, 9, KVSHM_E_DAMAGED, "backing is 9"),
+    FIELD(geometry.page_tokens, 0, KVSHM_E_DAMAGED, "geometry"),
+    FIELD(geometry.page_tokens, 1 << 20, KVSHM_E_DAMAGED, "text_stride"),
+    FIELD(geometry.page_bytes, 4095, KVSHM_E_DAMAGED, "page_bytes is 4096"),
+    FIELD(page_bytes, 8192, KVSHM_E_DAMAGED, "page_bytes is 8192"),
+    FIELD(frame_stride, 64, KVSHM_E_DAMAGED, "frame_stride is 64"),
+    FIELD(frame_stride, 4100, KVSHM_E_DAMAGED, "frame_stride is 4100"),
+    FIELD(frame_stride, 8192, KVSHM_E_DAMAGED, "section of kind is 10"),
+    FIELD(frame_stride, UINT64_MAX - 63, KVSHM_E_DAMAGED, "frame_stride"),
+    FIELD(text_stride, 32, KVSHM_E_DAMAGED, "text_stride is 32"),
+    FIELD(text_stride, 320, KVSHM_E_DAMAGED, "section of kind is 7"),
+    FIELD(segment_bytes, UINT64_MAX, KVSHM_E_DAMAGED, "segment_bytes"),
+    FIELD(segment_bytes, UINT64_C(1) << 40, KVSHM_E_FORMAT, "it was cut"),
+    FIELD(segment_bytes, 8192, KVSHM_E_DAMAGED, "segment_bytes is 8192"),
+    FIELD(SECTION(RECORDS).kind, 0, KVSHM_E_DAMAGED, "missing section of kind is 5"),
+    FIELD(SECTION(RECORDS).kind, 4, KVSHM_E_DAMAGED, "section of kind is 4"),
+    FIELD(SECTION(RECORDS).offset, 0, KVSHM_E_DAMAGED, "section of kind is 5"),
+    FIELD(SECTION(RECORDS).offset, 4096 + 8, KVSHM_E_DAMAGED, "section of kind is 5"),
+    FIELD(SECTION(RECORDS).offset, 4096, KVSHM_E_DAMAGED, "overlapping section of kind is 5"),
+    FIELD(SECTION(RECORDS).offset, UINT64_MAX - 63, KVSHM_E_DAMAGED, "section of kind is 5"),
+    FIELD(SECTION(RECORDS).length, 64, KVSHM_E_DAMAGED, "section of kind is 5"),
+    FIELD(SECTION(RECORDS).length, UINT64_MAX, KVSHM_E_DAMAGED, "section of kind is 5"),
+    FIELD(SECTION(RECORDS).stride, 128, KVSHM_E_DAMAGED, "section of kind is 5"),
+    FIELD(SECTION(FRAMES).offset, 64 * 1001, KVSHM_E_DAMAGED, "section of kind is 10"),
+    FIELD(directory[15].kind, 99, KVSHM_E_DAMAGED, "section of kind is 99"),
+    FIELD(directory[15].kind, 5, KVSHM_E_DAMAGED, "section of kind is 5"),
+    FIELD(name, 0, KVSHM_E_DAMAGED, "name"),
+};
+
+static void set(struct kvshm_static *fixed, size_t offset, size_t width, uint64_t value)
+{
+    memcpy((char *)fixed + offset, &value, width < 8 ? width : 8);
+    fixed->checksum = kvshm__validate_checksum(fixed);
+}
+
+START_TEST(test_forged_field)
+{
+    const struct forged *forged = &forgeries[_i];
+    struct kvshm_header header = whole, after;
+
+    set(&header.fixed, forged->offset, forged->width, forged->value);
+    ts_is(attach_as(&header, 0), forged->code);
+    ts_says(forged->says);
+    ck_assert_int_eq(pread(fd, &after, sizeof(after), 0), sizeof(after));
+    ck_assert_mem_eq(&after, &header, sizeof(after));
+    if (forged->code != KVSHM_E_FORMAT || strcmp(forged->says, "signature") != 0)
+        ts_is(kvshm_unlink("a", 0), 0); /* it can be removed all the same */
+    else
+        ts_is(kvshm_unlink("a", 0), KVSHM_E_FORMAT);
+}
+END_TEST
+
+/* What a newer library may add without being in the way. */
+START_TEST(test_additions_are_let_be)
+{
+    struct kvshm_header header = whole;
+
+    header.fixed.compat = 1;
+    header.fixed.ro_compat = 1;
+    header.fixed.checksum = kvshm__validate_checksum(&header.fixed);
+    ts_is(attach_as(&header, KVSHM_RDONLY), 0);
+    ts_is(attach_as(&header, 0), KVSHM_E_FEATURE);
+}
+END_TEST
+
+START_TEST(test_live_part)
+{
+    struct kvshm_header header = whole;
+
+    header.epoch = 0;
+    ts_is(attach_as(&header, 0), KVSHM_E_DAMAGED);
+    ts_says("epoch is 0");
+    header = whole;
+    header.has_fingerprint = 2;
+    ts_is(attach_as(&header, KVSHM_RDONLY), KVSHM_E_DAMAGED);
+    header = whole;
+    header.next_client = UINT64_MAX;
+    ts_is(attach_as(&header, 0), KVSHM_E_DAMAGED);
+    ts_says("next_client");
+}
+END_TEST
+
+START_TEST(test_size_of_the_file)
+{
+    static const uint64_t shorter[] = {0, 7, 2047, 4095, 4096, 8192};
+    kvshm *kv;
+
+    for (size_t i = 0; i < sizeof(shorter) / sizeof(shorter[0]); i++) {
+        ck_assert_int_eq(ftruncate(fd, (off_t)shorter[i]), 0);
+        ts_is(kvshm_attach("a", NULL, 0, &kv), KVSHM_E_FORMAT);
+        ck_assert_int_eq(ftruncate(fd, (off_t)bytes), 0);
+        put(&whole);
+    }
+    ck_assert_int_eq(ftruncate(fd, (off_t)bytes - 4096), 0);
+    ts_is(kvshm_attach("a", NULL, 0, &kv), KVSHM_E_FORMAT);
+    ts_says("it was cut");
+    ck_assert_int_eq(ftruncate(fd, (off_t)bytes + 4096), 0);
+    ts_is(kvshm_attach("a", NULL, 0, &kv), KVSHM_E_DAMAGED);
+    ck_assert_int_eq(ftruncate(fd, 100), 0);
+    ts_is(kvshm_unlink("a", 0), KVSHM_E_FORMAT);
+    ck_assert_uint_eq(ts_dir_names(), 1);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("validate");
+    TCase *tcase = tcase_create("validate");
+
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_test(tcase, test_any_byte);
+    tcase_add_loop_test(tcase, test_forged_field, 0, sizeof(forgeries) / sizeof(forgeries[0]));
+    tcase_add_test(tcase, test_additions_are_let_be);
+    tcase_add_test(tcase, test_live_part);
+    tcase_add_test(tcase, test_size_of_the_file);
+    suite_add_tcase(suite, tcase);
+    return ts_run(suite);
+}
