@@ -1,0 +1,79 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# The demo: it says that all was right, and what it says is right by an independent count.
+
+: "${abs_top_srcdir:?}"
+: "${abs_top_builddir:?}"
+. "$abs_top_srcdir/tests/tool_lib.sh"
+
+limit_kib=1048576 # of all its processes together
+
+demo()
+{
+    sh "$abs_top_srcdir/tools/demo.sh" "$abs_top_builddir" >"$TMPDIR/out" 2>"$TMPDIR/err"
+    status=$?
+    cat "$TMPDIR/out" "$TMPDIR/err"
+    [ $status = 0 ] && [ ! -s "$TMPDIR/err" ] && grep -q '^All was right\.' "$TMPDIR/out" &&
+        [ "$(ls "$KVSHM_DIR")" = "" ]
+}
+
+# number TEXT: what stands behind it in the table.
+number()
+{
+    sed -n "s/^ *$1  *\([0-9.]*\).*/\1/p" "$TMPDIR/out"
+}
+
+right()
+{
+    kvshm-bench generate >"$TMPDIR/trace" || return 1
+    # shellcheck disable=SC2046 # five numbers
+    set -- $("$PYTHON" "$abs_top_srcdir/tests/bench_count.py" "$TMPDIR/trace")
+    served=$(number 'blocks that were not computed again')
+    echo "independent count: $3, demo: $served"
+    [ "$(number 'requests answered')" = 2000 ] && [ "$1" = 2000 ] &&
+        [ "$(number 'blocks in their prompts')" = "$2" ] &&
+        [ "$served" -ge $((($3 * 95 + 99) / 100)) ] && [ "$served" -le $(($3 + $5)) ] &&
+        [ "$(number 'of these, computed by another process')" -gt $((served / 2)) ] &&
+        [ "$(number 'wrong bytes among all that were read')" = 0 ] &&
+        [ "$(number 'servers killed, and replaced')" = 1 ] &&
+        [ "$(number 'pages of that memory lost')" = 0 ] &&
+        [ "$(number 'memory of the cache')" -lt 64 ]
+}
+
+# The arena, and what each process has beside it: the largest one five times.
+small()
+{
+    "$PYTHON" - "$abs_top_srcdir/tools/demo.sh" "$abs_top_builddir" <<'END' >"$TMPDIR/peak" || return 1
+import resource, subprocess, sys
+subprocess.run(["sh"] + sys.argv[1:], stdout=subprocess.DEVNULL, check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+END
+    echo "largest process: $(cat "$TMPDIR/peak") KiB, arena included"
+    [ $(($(cat "$TMPDIR/peak") * 5)) -le $limit_kib ]
+}
+
+# A benchmark that fails makes the demo fail, and is told.
+failing()
+{
+    mkdir -p "$TMPDIR/build/tools"
+    cat >"$TMPDIR/build/tools/kvshm-bench" <<END
+#!/bin/sh
+kvshm-bench "\$@"
+[ "\$1" = generate ]
+END
+    chmod +x "$TMPDIR/build/tools/kvshm-bench"
+    sh "$abs_top_srcdir/tools/demo.sh" "$TMPDIR/build" >"$TMPDIR/bad" 2>&1
+    [ $? = 1 ] && grep -q '^SOMETHING WAS WRONG' "$TMPDIR/bad"
+}
+
+check "the demo" demo
+check "its numbers" right
+case $KVSHM_SANITIZERS in
+    *address* | *thread*)
+        ;; # they take memory of their own
+    *)
+        check "its memory" small ;;
+esac
+check "a demo that fails" failing
+finish

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bench.h - what the files of kvshm-bench share: the commands, their options, small helpers.
+ *
+ *   kvshm-bench.c     reads the command line, calls a command
+ *   bench_generate.c  the command generate: a trace from a model
+ *   bench_replay.c    the command replay: the parent of the servers
+ *   bench_server.c      one server process of replay
+ *   bench_report.c      the result of replay as text and JSON
+ *   bench_lookup.c    the command lookup: ns of one hit
+ *   bench_trace.c     reads a trace, finds its distinct blocks
+ *   bench_content.c   tokens of an id, bytes of a page
+ *   bench_hist.c      times, in buckets
+ *   bench_arena.c     an arena of our own, removed however we end
+ *   bench_progress.c  the bar
+ */
+#ifndef BENCH_H
+#define BENCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "common.h"
+
+struct bench_replay_options {
+    const char *trace;    /* path; "-": standard input */
+    const char *name;     /* of the arena; NULL: one of our own */
+    uint64_t procs;       /* server processes */
+    uint64_t frames;      /* 0: enough for all pages of the trace */
+    uint64_t capacity;    /* entries */
+    uint64_t page_tokens; /* divides BENCH_BLOCK_TOKENS */
+    uint64_t page_bytes;
+    uint64_t kills;
+    uint64_t seed; /* of the kills */
+    uint32_t backing;
+    bool json;
+};
+
+struct bench_generate_options {
+    uint64_t requests;
+    uint64_t seed;
+};
+
+#define BENCH_LOOKUP_SIZES 16
+
+struct bench_lookup_options {
+    uint64_t entries[BENCH_LOOKUP_SIZES];
+    uint32_t sizes; /* how many of them */
+    uint64_t pages; /* of each entry */
+    uint64_t page_tokens;
+    uint64_t page_bytes;
+    uint64_t rounds;
+    uint64_t seed;
+    uint32_t backing;
+    bool json;
+};
+
+/* Each returns an enum tool_status, having said on standard error what went wrong. */
+int bench_replay(const struct bench_replay_options *options);
+int bench_generate(const struct bench_generate_options *options);
+int bench_lookup(const struct bench_lookup_options *options);
+
+/* CLOCK_MONOTONIC of this process. */
+static inline uint64_t bench_now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Spread the bits of x: a bijection (the finaliser of SplitMix64). */
+static inline uint64_t bench_mix(uint64_t x)
+{
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+/* The next number of a sequence that the first *state decides (SplitMix64). */
+static inline uint64_t bench_random(uint64_t *state)
+{
+    return bench_mix(*state += 0x9e3779b97f4a7c15u);
+}
+
+/* A number from 0 to n - 1; n >= 1. */
+static inline uint64_t bench_below(uint64_t *state, uint64_t n)
+{
+    return (uint64_t)(((unsigned __int128)bench_random(state) * n) >> 64);
+}
+
+#endif /* BENCH_H */

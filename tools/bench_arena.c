@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench_arena.c - see bench_arena.h */
+#include "bench_arena.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "bench.h"
+
+static void watched_signals(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGHUP);
+    sigaddset(set, SIGCHLD);
+}
+
+int bench_arena_create(struct bench_arena *arena, const char *name,
+                       const struct kvshm_config *config, kvshm **kv)
+{
+    sigset_t watched;
+    int rc;
+
+    memset(arena, 0, sizeof(*arena));
+    if (name && strlen(name) > KVSHM_NAME_MAX) {
+        tool_error("--name: at most %d bytes", KVSHM_NAME_MAX);
+        return -1;
+    }
+    if (name)
+        strcpy(arena->name, name);
+    else
+        snprintf(arena->name, sizeof(arena->name), "kvshm-bench-%ld", (long)getpid());
+    watched_signals(&watched);
+    sigprocmask(SIG_BLOCK, &watched, &arena->old_mask);
+    rc = kvshm_create(arena->name, config, 0, kv);
+    if (rc < 0) {
+        tool_error("arena %s: %s", arena->name, kvshm_errmsg(NULL));
+        sigprocmask(SIG_SETMASK, &arena->old_mask, NULL);
+        return -1;
+    }
+    arena->exists = true;
+    return 0;
+}
+
+int bench_arena_remove(struct bench_arena *arena)
+{
+    int rc = 0;
+
+    if (!arena->exists)
+        return 0;
+    rc = kvshm_unlink(arena->name, KVSHM_FORCE);
+    if (rc < 0)
+        tool_error("arena %s is not removed: %s", arena->name, kvshm_errmsg(NULL));
+    arena->exists = false;
+    sigprocmask(SIG_SETMASK, &arena->old_mask, NULL);
+    return rc < 0 ? -1 : 0;
+}
+
+int bench_signal_wait(uint64_t timeout_ns)
+{
+    struct timespec timeout = {
+        .tv_sec = (time_t)(timeout_ns / 1000000000u),
+        .tv_nsec = (long)(timeout_ns % 1000000000u),
+    };
+    sigset_t watched;
+    int signal;
+
+    watched_signals(&watched);
+    signal = sigtimedwait(&watched, NULL, &timeout);
+    return signal > 0 ? signal : 0;
+}
+
+void bench_signal_obey(int signal)
+{
+    struct sigaction by_default = {.sa_handler = SIG_DFL};
+    sigset_t mask;
+
+    if (signal == 0)
+        return;
+    sigaction(signal, &by_default, NULL);
+    raise(signal);
+    sigemptyset(&mask);
+    sigaddset(&mask, signal);
+    sigprocmask(SIG_UNBLOCK, &mask, NULL);
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bench_report.c - see bench_report.h
+ *
+ * One table names each value for people and for JSON; tools read the JSON, whose names stay.
+ */
+#include "bench_report.h"
+
+#include <json-c/json.h>
+#include <stdio.h>
+
+#include "kvshm.h"
+
+#define JSON_VERSION 1
+
+struct row {
+    const char *name; /* in JSON */
+    const char *text;
+    size_t offset; /* of a uint64_t in struct bench_result */
+};
+
+#define ROW(name, text)                                  \
+    {                                                    \
+#name, text, offsetof(struct bench_result, name) \
+    }
+
+static const struct row rows[] = {
+    ROW(requests, "requests"),
+    ROW(blocks, "blocks of 512 tokens"),
+    ROW(blocks_served, "blocks served"),
+    ROW(blocks_of_others, "  computed by another process"),
+    ROW(wrong_bytes, "wrong bytes"),
+    ROW(not_inserted, "requests not inserted (no frames)"),
+    ROW(kills, "servers killed"),
+    ROW(kills_in_request, "  in the middle of a request"),
+    ROW(entries, "entries at the end"),
+    ROW(pages, "pages at the end"),
+    ROW(evicted_entries, "entries evicted"),
+    ROW(evicted_pages, "pages evicted"),
+    ROW(matches, "matches"),
+    ROW(match_median_ns, "  median, ns"),
+    ROW(match_p99_ns, "  99th percentile, ns"),
+    ROW(frames, "frames"),
+    ROW(frames_accounted, "  accounted for at the end"),
+    ROW(segment_bytes, "bytes of the arena"),
+    ROW(elapsed_ns, "ns in all"),
+};
+
+#define ROWS (sizeof(rows) / sizeof(rows[0]))
+
+static uint64_t value_of(const struct bench_result *result, const struct row *row)
+{
+    return *(const uint64_t *)((const char *)result + row->offset);
+}
+
+static double ratio_of(uint64_t part, uint64_t whole)
+{
+    return whole ? (double)part / (double)whole : 0;
+}
+
+void bench_json_number(struct json_object *object, const char *name, uint64_t value)
+{
+    json_object_object_add(object, name, json_object_new_uint64(value));
+}
+
+void bench_json_decimal(struct json_object *object, const char *name, double value, int decimals)
+{
+    char text[64];
+
+    snprintf(text, sizeof(text), "%.*f", decimals, value);
+    json_object_object_add(object, name, json_object_new_double_s(value, text));
+}
+
+int bench_json_print(struct json_object *object)
+{
+    if (!object) {
+        tool_error("no memory for the result");
+        return -1;
+    }
+    puts(json_object_to_json_string_ext(object, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED |
+                                                    JSON_C_TO_STRING_NOSLASHESCAPE));
+    json_object_put(object);
+    return tool_finish(TOOL_DONE) == TOOL_DONE ? 0 : -1;
+}
+
+static void print_text(const struct bench_result *result)
+{
+    for (size_t i = 0; i < ROWS; i++) {
+        printf("%-36s %14llu", rows[i].text, (unsigned long long)value_of(result, &rows[i]));
+        if (rows[i].offset == offsetof(struct bench_result, blocks_served))
+            printf("   %.4f of all blocks", ratio_of(result->blocks_served, result->blocks));
+        if (rows[i].offset == offsetof(struct bench_result, blocks_of_others))
+            printf("   %.4f of those served",
+                   ratio_of(result->blocks_of_others, result->blocks_served));
+        putchar('\n');
+    }
+}
+
+static struct json_object *options_json(const struct bench_replay_options *options)
+{
+    struct json_object *object = json_object_new_object();
+
+    json_object_object_add(object, "trace", json_object_new_string(options->trace));
+    bench_json_number(object, "procs", options->procs);
+    json_object_object_add(object, "unlimited", json_object_new_boolean(options->frames == 0));
+    json_object_object_add(
+        object, "capacity",
+        options->capacity == KVSHM_UNLIMITED ? NULL : json_object_new_uint64(options->capacity));
+    bench_json_number(object, "page_tokens", options->page_tokens);
+    bench_json_number(object, "page_bytes", options->page_bytes);
+    bench_json_number(object, "kill", options->kills);
+    bench_json_number(object, "seed", options->seed);
+    return object;
+}
+
+static struct json_object *result_json(const struct bench_replay_options *options,
+                                       const struct bench_result *result)
+{
+    struct json_object *object = json_object_new_object();
+
+    if (!object)
+        return NULL;
+    bench_json_number(object, "version", JSON_VERSION);
+    json_object_object_add(object, "benchmark", json_object_new_string("replay"));
+    json_object_object_add(object, "options", options_json(options));
+    for (size_t i = 0; i < ROWS; i++)
+        bench_json_number(object, rows[i].name, value_of(result, &rows[i]));
+    bench_json_decimal(object, "served_ratio", ratio_of(result->blocks_served, result->blocks), 6);
+    return object;
+}
+
+int bench_report(const struct bench_replay_options *options, const struct bench_result *result)
+{
+    if (options->json)
+        return bench_json_print(result_json(options, result));
+    print_text(result);
+    return tool_finish(TOOL_DONE) == TOOL_DONE ? 0 : -1;
+}
