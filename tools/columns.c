@@ -19,7 +19,7 @@
 #define HELP_WIDTH  79
 
 /* Tags of a row that people see; the rest is a number. */
-#define TAGS_SHOWN 4
+#define TAGS_SHOWN 2
 
 struct table {
     const struct column *columns;
@@ -206,15 +206,21 @@ static void begin_people(struct table *table)
     table->people = scols_new_table();
     for (size_t i = 0; table->people && i < table->selected_count; i++) {
         const struct column *column = &table->columns[table->selected[i]];
-        int flags = column->kind == COLUMN_WIDE || column->kind == COLUMN_TAGS ? SCOLS_FL_TRUNC : 0;
+        int flags = column->kind == COLUMN_WIDE ? SCOLS_FL_TRUNC : 0;
 
-        if (column->kind != COLUMN_TEXT && flags == 0)
+        if (column->kind != COLUMN_TEXT && column->kind != COLUMN_TAGS && flags == 0)
             flags = SCOLS_FL_RIGHT;
         heading_of(column, heading, sizeof heading);
         if (!scols_table_new_column(table->people, heading, 0, flags))
             tool_no_memory();
     }
     if (!table->people)
+        tool_no_memory();
+}
+
+static void set_cell(struct table *table, size_t place, const char *text)
+{
+    if (scols_line_set_data(table->line, place, text) != 0)
         tool_no_memory();
 }
 
@@ -227,8 +233,10 @@ void table_row(struct table *table)
         if (!table->people)
             begin_people(table);
         table->line = scols_table_new_line(table->people, NULL);
-        for (size_t i = 0; table->line && i < table->selected_count; i++)
-            scols_line_set_data(table->line, i, "-");
+        if (!table->line)
+            tool_no_memory();
+        for (size_t i = 0; i < table->selected_count; i++)
+            set_cell(table, i, "-");
         return;
     }
     table->object = json_object_new_object();
@@ -250,7 +258,7 @@ static void fill(struct table *table, size_t column, const char *text, struct js
         return;
     }
     for (size_t place = 0; table->line && is_selected(table, column, &place); place++)
-        scols_line_set_data(table->line, place, text);
+        set_cell(table, place, text);
 }
 
 static bool is_wanted(const struct table *table, size_t column)
@@ -322,7 +330,7 @@ void table_tags(struct table *table, size_t column, const struct column_tag *tag
             snprintf(text + used, sizeof text - (size_t)used, "%s%" PRIu32 " (%s)", i ? ", " : "",
                      tags[i].tag, tool_format_age(age, tags[i].since_ns, table->now_ns));
     if (count > TAGS_SHOWN)
-        snprintf(text + used, sizeof text - (size_t)used, " and %zu more", count - TAGS_SHOWN);
+        snprintf(text + used, sizeof text - (size_t)used, ", %zu more", count - TAGS_SHOWN);
     array = table->object ? json_object_new_array() : NULL;
     for (size_t i = 0; array && i < count; i++) {
         struct json_object *tag = json_object_new_object();

@@ -429,7 +429,6 @@ static enum tool_status run_reap(struct request *request)
         "yes", OPTION_YES, NULL, 0, "Do not ask", 1 \
     }
 
-static const struct argp_option no_options[] = {{0}};
 static const struct argp_option yes_options[] = {OPTION_OF_YES, {0}};
 static const struct argp_option rm_options[] = {
     {"force", OPTION_FORCE, NULL, 0,
@@ -568,7 +567,7 @@ static const char doc[] =
 int main(int argc, char **argv)
 {
     static const struct argp argp = {
-        no_options, parse_option, "COMMAND NAME [ARGUMENT...]", doc, NULL, add_commands, NULL};
+        NULL, parse_option, "COMMAND NAME [ARGUMENT...]", doc, NULL, add_commands, NULL};
     struct request request = {0};
 
     tool_start();
