@@ -461,6 +461,8 @@ int kvshm_open(const char *name, const struct kvshm_config *config, unsigned fla
 {
     int before, code = check_call("kvshm_open", name, flags, KVSHM_RDONLY | KVSHM_POPULATE, out);
 
+    if (code == 0 && config == NULL && (flags & KVSHM_RDONLY) == 0)
+        code = kvshm__fail(-EINVAL, "kvshm_open: config is NULL; set one with kvshm_config_init()");
     if (code < 0)
         return code;
     before = kvshm__cancel_off();

@@ -62,6 +62,8 @@ void kvshm__evict_take_away(kvshm *kv, uint32_t record)
 {
     while (record != KVSHM__NO_RECORD && for_nothing(kv, record) && kvshm__pages_take_away(kv, record)) {
         kvshm__evict_to_limbo(kv, record);
+        if (KVSHM__LOAD(&kv->records[record].length) & KVSHM__KEY_ONLY)
+            kvshm__index_clear(kv, record);
         kvshm__count(kv, KVSHM__CNT_evicted_pages, 1);
         record = kvshm__pages_parent(kv, record);
     }
@@ -198,37 +200,39 @@ static uint64_t evictable(kvshm *kv)
     return pages;
 }
 
-/* Drop the oldest entries until n pages are in limbo. Those whose deepest page is leased give nothing and stay. */
+/*
+ * Drop the oldest entries until n pages are in limbo, or so many were dropped that gave none: their pages have others
+ * below. Entries whose deepest page is leased stay.
+ */
 static bool drop_batch(kvshm *kv, uint64_t n)
 {
-    uint64_t *held = kv->scratch, limbo = KVSHM__LOAD(&derived(kv)->limbo), stamp;
-    uint32_t record;
-    bool any = false;
+    uint64_t *held = kv->scratch, until = KVSHM__LOAD(&derived(kv)->limbo) + n, stamp;
+    uint32_t record, dropped = 0;
 
     kvshm__lease_scan(kv, held);
-    while (KVSHM__LOAD(&derived(kv)->limbo) < limbo + n &&
+    while (KVSHM__LOAD(&derived(kv)->limbo) < until && dropped < n + BATCH_MAX &&
            (record = kvshm__recency_oldest(kv, &stamp)) != KVSHM__NO_RECORD) {
         if (kvshm__bit(held, record))
             kvshm__recency_set_aside(kv);
         else
-            any |= kvshm__evict_oldest(kv);
+            dropped += kvshm__evict_oldest(kv);
     }
     kvshm__recency_take_back(kv);
-    return any;
+    return dropped > 0;
 }
 
+/* A request that fails costs the cache a batch, no more: the walk over all that is leased comes before the next. */
 int kvshm__evict_make_room(kvshm *kv, uint64_t n)
 {
     uint64_t batch = kv->frame_count / 64 < BATCH_MAX ? kv->frame_count / 64 : BATCH_MAX;
+    bool first = n <= batch;
 
     collect(kv, n);
-    if (frames_free(kv) >= n)
-        return 0;
-    /* A request that fails may cost the cache a batch, no more. */
-    if (n > batch && n > frames_free(kv) + evictable(kv))
-        return -ENOSPC;
     while (frames_free(kv) < n) {
         uint64_t missing = n - frames_free(kv);
+        if (!first && n > frames_free(kv) + evictable(kv))
+            return -ENOSPC;
+        first = false;
         if (!drop_batch(kv, missing > batch ? missing : batch))
             return -ENOSPC;
         kvshm__evict_sweep_limbo(kv);
@@ -255,10 +259,21 @@ static uint32_t oldest_in_reach(kvshm *kv, uint64_t hash)
     return oldest;
 }
 
+/* Words that cost nobody anything: of pages of earlier epochs, and in limbo. */
+static kvshm_a64 *collect_word(kvshm *kv, uint64_t hash)
+{
+    while (!kvshm__evict_clear_slice(kv, kv->record_count))
+        ;
+    kvshm__evict_sweep_limbo(kv);
+    return kvshm__index_empty(kv, hash);
+}
+
 kvshm_a64 *kvshm__evict_for_word(kvshm *kv, uint64_t hash)
 {
     kvshm_a64 *word = kvshm__index_empty(kv, hash);
 
+    if (!word)
+        word = collect_word(kv, hash);
     while (!word) {
         uint32_t record = oldest_in_reach(kv, hash);
         if (record != KVSHM__NO_RECORD) {

@@ -6,7 +6,8 @@
  * AWAY, and into limbo. What is in limbo is freed by one sweep: a scan of the lease words, then each page that no
  * counting word names and that has no children, leaf first (E1: no page is freed without a scan that began after it
  * was taken away; E2: nor before its children). Held pages wait there: record, parent link and frame stay, the index
- * word too, so that an insert that needs the page finds it and calls it back.
+ * word too, so that an insert that needs the page finds it and calls it back. A key-only page is never called back, and
+ * gives its word up at once: held versions of one key, which all have one hash, would fill the buckets in its reach.
  *
  * E3: every published page has an entry or a published child, but for the one an insert is at (kvshm.pinned1).
  * E4: a page in limbo, and only one, has its record's link1 set; the list may also hold pages that were called back.

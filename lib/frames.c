@@ -170,7 +170,8 @@ uint64_t kvshm__frames_sweep(kvshm *kv, uint64_t device)
     struct verdict verdict = {0, -1, false};
     uint64_t back = 0;
 
-    KVSHM__STORE_REL(&kv->header->sweep_wanted, 0);
+    /* Read and written in one step: who set it has cancelled before, and that is seen below. */
+    atomic_exchange_explicit(&kv->header->sweep_wanted, 0, memory_order_seq_cst);
     note_dead_swept(kv);
     mark_cancelled(kv);
     for (uint32_t frame = 0; frame < KVSHM__LOAD(&derived(kv)->fresh_frame) && frame < kv->frame_count; frame++) {

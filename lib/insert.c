@@ -349,9 +349,9 @@ static int insert_key(struct job *j, uint32_t *deepest)
     int err = publish_rest(j, 0, deepest);
     kv->pinned1 = 0;
     if (err)
+        kvshm__evict_take_away(kv, j->replaced.record); /* if its entry was evicted meanwhile */
+    if (err || j->replaced.record == KVSHM__NO_RECORD)
         return err;
-    if (j->replaced.record == KVSHM__NO_RECORD)
-        return 0;
     kvshm__evict_drop_entry(kv, j->replaced.record);
     return KVSHM_REPLACED;
 }

@@ -310,8 +310,8 @@ KVSHM_API void kvshm_config_init_sized(struct kvshm_config *config, size_t size)
  * out     the handle; NULL after an error
  *
  * 0; -EINVAL (name, flag, a field), KVSHM_E_GEOMETRY, -EEXIST, -ENOSPC (numbers and remedy in the message),
- * KVSHM_E_BUSY_CREATORS, -errno of the system. Nothing is left behind by an error, nor by a creator that is
- * killed. Blocks while it takes the memory, and up to 10 s while others create.
+ * -EFBIG (RLIMIT_FSIZE), KVSHM_E_BUSY_CREATORS, -errno of the system. Nothing is left behind by an error, nor by a
+ * creator that is killed. Blocks while it takes the memory, and up to 10 s while others create.
  */
 KVSHM_API int kvshm_create(const char *name, const struct kvshm_config *config, unsigned flags, kvshm **out);
 
@@ -322,8 +322,9 @@ KVSHM_API int kvshm_create(const char *name, const struct kvshm_config *config, 
  *         .num_layers or .page_bytes is set. All else is the creator's and is not looked at
  * flags   KVSHM_RDONLY, KVSHM_POPULATE or 0
  *
- * 0; -EINVAL, -ENOENT, -EACCES, KVSHM_E_FORMAT, _VERSION, _FEATURE, _BYTE_ORDER, _BOOT, _DAMAGED, _GEOMETRY,
- * _FINGERPRINT, _CLIENTS, _CONFLICT, _UNLINKED, -errno of the system.
+ * 0; -EINVAL, -ENOENT, -EACCES, -ELOOP (the name is a symbolic link), KVSHM_E_FORMAT, _VERSION, _FEATURE, _BYTE_ORDER,
+ * _BOOT, _DAMAGED, _GEOMETRY, _FINGERPRINT, _CLIENTS, _CONFLICT, _UNLINKED, _STALLED (it names the arena's first
+ * fingerprint, as a writer), -errno of the system.
  */
 KVSHM_API int kvshm_attach(const char *name, const struct kvshm_config *expect, unsigned flags, kvshm **out);
 
@@ -344,7 +345,7 @@ KVSHM_API int kvshm_detach(kvshm *kv);
 /*
  * Remove the name and with its last user the memory. -EBUSY while clients are alive, named in the message,
  * unless flags has KVSHM_FORCE: they go on reading, and their next write is KVSHM_E_UNLINKED. -ENOENT,
- * -EINVAL, KVSHM_E_FORMAT (the file is no arena), KVSHM_E_CONFLICT, -errno.
+ * -EINVAL, KVSHM_E_FORMAT (the file is no arena), _CONFLICT, _UNLINKED (another was faster), _BUSY_CREATORS, -errno.
  */
 KVSHM_API int kvshm_unlink(const char *name, unsigned flags);
 
@@ -352,7 +353,7 @@ KVSHM_API int kvshm_unlink(const char *name, unsigned flags);
 typedef int (*kvshm_name_fn)(const char *name, const char *path, void *arg);
 
 /* All names in the places where arenas live, in no order; files that are no arenas are passed over. 0, fn's answer, or
-   -errno; a folder that is not there is an empty one. */
+   -errno (-ENOENT: KVSHM_DIR names a folder that is not there). */
 KVSHM_API int kvshm_list(kvshm_name_fn fn, void *arg);
 
 /* ---- Pure functions ---------------------------------------------------------------------------------- */

@@ -61,7 +61,7 @@ void kvshm__lease_drop(kvshm *kv, uint32_t word)
 {
     struct kvshm_lease_word *own = &kvshm__own_leases(kv)[word];
 
-    if (KVSHM__LOAD(&own->tag) != 0) {
+    if (KVSHM__LOAD(&own->tag_ns) != 0) {
         KVSHM__STORE(&own->tag, 0);
         KVSHM__STORE(&own->tag_ns, 0);
     }
