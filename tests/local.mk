@@ -1,10 +1,75 @@
 # SPDX-License-Identifier: Apache-2.0
-# The tests. A module's test is a line in MODULE_TESTS: tests/check_NAME is made from tests/check_NAME.c and linked
-# to the internal library and to Check. A script is a line in SCRIPT_TESTS. One a line, sorted.
+# The tests. A module's test is a line in MODULE_TESTS: tests/check_NAME is made from tests/check_NAME.c, unless it has
+# its own list of files below, and linked to what the tests share, to the internal library and to Check. A script is a
+# line in SCRIPT_TESTS. One a line, sorted.
 
-MODULE_TESTS =
+MODULE_TESTS = \
+	tests/check_arena \
+	tests/check_bench \
+	tests/check_client \
+	tests/check_config \
+	tests/check_differential \
+	tests/check_errors \
+	tests/check_fork \
+	tests/check_hot_path \
+	tests/check_layout \
+	tests/check_look \
+	tests/check_message \
+	tests/check_place \
+	tests/check_plan \
+	tests/check_private \
+	tests/check_processes \
+	tests/check_seed \
+	tests/check_segment \
+	tests/check_sys \
+	tests/check_tokens \
+	tests/check_validate
+
+tests_check_bench_SOURCES = \
+	tests/check_bench.c \
+	tools/bench_content.c \
+	tools/bench_hist.c \
+	tools/bench_trace.c \
+	tools/common.c
+tests_check_bench_LDADD = $(LDADD) $(JSON_C_LIBS)
+
+tests_check_differential_SOURCES = \
+	tests/check_differential.c \
+	tests/differ.c \
+	tests/differ.h \
+	tests/model.c \
+	tests/model.h
+
+tests_check_errors_SOURCES = \
+	tests/check_errors.c \
+	tests/errors.h \
+	tests/errors_arena.c
+
+tests_check_hot_path_SOURCES = \
+	tests/check_hot_path.c \
+	tests/hits.h
+
+tests_check_layout_SOURCES = \
+	tests/check_layout.c \
+	tests/layout.def
 
 SCRIPT_TESTS = \
+	tests/bench_count.sh \
+	tests/bench_demo.sh \
+	tests/bench_generate.sh \
+	tests/bench_manual.sh \
+	tests/bench_replay.sh \
+	tests/bench_trace.sh \
+	tests/example_open_together.sh \
+	tests/exports.sh \
+	tests/header.sh \
+	tests/hot_path_strace.sh \
+	tests/install.sh \
+	tests/man_examples.sh \
+	tests/man_lint.sh \
+	tests/man_names.sh \
+	tests/man_tables.sh \
+	tests/readme_example.sh \
 	tests/tool_ctl.sh \
 	tests/tool_manual.sh \
 	tests/tool_servers.sh \
@@ -16,13 +81,27 @@ LONG_TESTS =
 check_PROGRAMS += $(MODULE_TESTS)
 
 # What tests run and what is no test itself.
+check_PROGRAMS += tests/hot_path
+tests_hot_path_SOURCES = \
+	tests/hits.h \
+	tests/hot_path.c
+tests_hot_path_LDADD = lib/libkvshm-internal.la
+check_PROGRAMS += tests/bench_scribble
+tests_bench_scribble_LDADD = lib/libkvshm-internal.la
+
 check_PROGRAMS += tests/tool_server
 tests_tool_server_LDADD = lib/libkvshm-internal.la
 
 TESTS += $(MODULE_TESTS) $(SCRIPT_TESTS)
 
+# What several tests need.
+check_LTLIBRARIES = tests/libsupport.la
+tests_libsupport_la_SOURCES = \
+	tests/support.c \
+	tests/support.h
+
 # What a program of this tree is linked to unless it says otherwise.
-LDADD = lib/libkvshm-internal.la $(CHECK_LIBS)
+LDADD = tests/libsupport.la lib/libkvshm-internal.la $(CHECK_LIBS)
 
 # Each test runs in tests/runner, which makes TAP of what it does; see there for what a test may print.
 TEST_EXTENSIONS = .sh
@@ -55,10 +134,16 @@ check-long:
 	KVSHM_TEST_LONG=1 $(MAKE) $(AM_MAKEFLAGS) check TESTS='$(TESTS) $(LONG_TESTS)'
 
 EXTRA_DIST += \
+	tests/bench_count.py \
+	tests/bench_interrupt.py \
+	tests/header_c11.c \
+	tests/header_cxx17.cc \
+	tests/man_names.py \
 	tests/runner \
 	tests/tool_ctl.expected \
 	tests/tool_lib.sh \
 	tests/tool_servers.expected \
 	tests/tool_view.expected \
+	tests/vectors/fxhash.tsv \
 	$(SCRIPT_TESTS) \
 	$(LONG_TESTS)

@@ -19,3 +19,30 @@ tools_kvshmctl_SOURCES = \
 	tools/common.h \
 	tools/kvshmctl.c
 tools_kvshmctl_LDADD = $(TOOLS_LIBS)
+
+bin_PROGRAMS += tools/kvshm-bench
+tools_kvshm_bench_SOURCES = \
+	tools/bench.h \
+	tools/bench_arena.c \
+	tools/bench_arena.h \
+	tools/bench_content.c \
+	tools/bench_content.h \
+	tools/bench_generate.c \
+	tools/bench_hist.c \
+	tools/bench_hist.h \
+	tools/bench_lookup.c \
+	tools/bench_progress.c \
+	tools/bench_progress.h \
+	tools/bench_replay.c \
+	tools/bench_report.c \
+	tools/bench_report.h \
+	tools/bench_server.c \
+	tools/bench_server.h \
+	tools/bench_trace.c \
+	tools/bench_trace.h \
+	tools/common.c \
+	tools/common.h \
+	tools/kvshm-bench.c
+tools_kvshm_bench_LDADD = $(TOOLS_LIBS)
+
+EXTRA_DIST += tools/demo.sh
