@@ -53,6 +53,7 @@ struct job {
     unsigned number;
     uint64_t random;
     kvshm *kv;
+    kvshm *reader;            /* the same, read-only: it copies without a lease */
     uint64_t others[WORKERS]; /* their counters before this call */
     struct {
         struct kvshm_lease lease;
@@ -231,7 +232,8 @@ static void copy(struct job *job)
     uint8_t bytes[DEPTH][PAGE_BYTES];
     int64_t code = 0;
 
-    INSIDE(job, kvshm_copy_out(job->kv, &prefix, 0, DEPTH, bytes));
+    INSIDE(job, kvshm_copy_out(ts_random(&job->random, 2) ? job->kv : job->reader, &prefix, 0,
+                               DEPTH, bytes));
     ts_need(code >= 0);
     for (uint32_t i = 0; i < code; i++)
         ts_need(ts_filled(bytes[i], PAGE_BYTES, prefix.adapter_id, 0, tokens,
@@ -277,9 +279,11 @@ static int worker(void *arg)
     if (code != 0)
         fprintf(stderr, "attach: %s\n", kvshm_errmsg(NULL));
     ts_need(code == 0);
+    ts_need(kvshm_attach("processes", NULL, KVSHM_RDONLY, &job->reader) == 0);
     while (!atomic_load(&shared->ended))
         work(job);
     give_back(job);
+    ts_need(kvshm_detach(job->reader) == 0);
     ts_need(kvshm_detach(job->kv) == 0);
     return 0;
 }
