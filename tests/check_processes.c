@@ -686,6 +686,74 @@ START_TEST(test_stopped_at_any_moment)
 }
 END_TEST
 
+/* ---- Copies without a lease ----------------------------------------------------------------------------------- */
+
+#define LARGE_BYTES  32768
+#define LARGE_FRAMES 6
+
+/* Prompt number of one page. */
+static struct kvshm_prefix large_prompt(uint32_t *tokens, uint32_t number)
+{
+    struct kvshm_prefix prefix;
+
+    for (uint32_t i = 0; i < PAGE_TOKENS; i++)
+        tokens[i] = number + i;
+    kvshm_prefix_init(&prefix, 0, 0, tokens, PAGE_TOKENS);
+    return prefix;
+}
+
+/* Fills the few frames again and again, each time for another prompt. */
+static int refill(void *arg)
+{
+    kvshm *kv = NULL;
+    uint32_t tokens[PAGE_TOKENS];
+    (void)arg;
+
+    ts_need(kvshm_attach("processes", NULL, 0, &kv) == 0);
+    for (uint32_t i = 0; !atomic_load(&shared->ended); i++) {
+        struct kvshm_prefix prefix = large_prompt(tokens, i % (2 * LARGE_FRAMES));
+        struct kvshm_reservation r;
+
+        ts_need(kvshm_reserve(kv, 1, 0, &r) == 0);
+        ts_fill(kvshm_reservation_page(&r, 0), LARGE_BYTES, 0, 0, tokens, PAGE_TOKENS);
+        ts_need(kvshm_insert(kv, &prefix, NULL, &r, 0) >= 0);
+    }
+    ts_need(kvshm_detach(kv) == 0);
+    return 0;
+}
+
+START_TEST(test_copies_while_frames_are_refilled)
+{
+    uint64_t wanted = ts_amount(300, 4000, 40000);
+    struct kvshm_config config = ts_config(LARGE_BYTES, PAGE_TOKENS, LARGE_FRAMES);
+    uint8_t *bytes = malloc(LARGE_BYTES);
+    uint32_t tokens[PAGE_TOKENS];
+    kvshm *reader = NULL;
+    uint64_t tries = 0;
+    pid_t pid = 0;
+
+    ck_assert_ptr_nonnull(bytes);
+    shared = ts_shared(sizeof(*shared));
+    ts_detach(ts_create("processes", &config));
+    pid = ts_fork(refill, NULL);
+    reader = ts_attach("processes", KVSHM_RDONLY);
+    for (uint64_t copied = 0; copied < wanted; tries++) {
+        struct kvshm_prefix prefix = large_prompt(tokens, (uint32_t)tries % (2 * LARGE_FRAMES));
+        int64_t code = kvshm_copy_out(reader, &prefix, 0, 1, bytes);
+
+        ck_assert_int_ge(code, 0);
+        if (code == 1)
+            ck_assert_uint_eq(ts_filled(bytes, LARGE_BYTES, 0, 0, tokens, PAGE_TOKENS), 0);
+        copied += (uint64_t)code;
+    }
+    printf("copied %llu of %llu pages\n", (unsigned long long)wanted, (unsigned long long)tries);
+    atomic_store(&shared->ended, true);
+    ck_assert_int_eq(ts_wait(pid), 0);
+    ts_detach(reader);
+    free(bytes);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("processes");
@@ -698,6 +766,7 @@ int main(void)
     tcase_add_test(tcase, test_processes_share);
     tcase_add_test(tcase, test_killed_at_random);
     tcase_add_test(tcase, test_stopped_at_random);
+    tcase_add_test(tcase, test_copies_while_frames_are_refilled);
     tcase_add_test(tcase, test_stopped_outside_the_lock);
     tcase_add_loop_test(tcase, test_stopped_inside_the_lock, 0, 2);
     tcase_add_test(tcase, test_stopped_at_any_moment);
