@@ -7,7 +7,7 @@
  * read-only one. Prompts are made of few blocks, so that they share heads, end inside each other's pages, and return.
  *
  * Where frames run out, the model cannot say how many entries leave; then what has left must be the oldest that no lease
- * holds, no more of them than were needed, or than a batch.
+ * names, no more of them than were needed, or than a batch.
  *
  * The seed is printed; KVSHM_TEST_SEED makes the same calls again.
  */
@@ -209,8 +209,8 @@ static bool still_cached(const struct run *r, const struct model_entry *e)
 }
 
 /*
- * Frames ran out: what has left are the oldest entries whose pages no lease holds, and the last of them was needed, or
- * filled a batch.
+ * Frames ran out: what has left are the oldest entries that no lease names, and the last of them was needed, or filled
+ * a batch.
  */
 static void same_evicted(struct run *r, uint64_t wanted)
 {
@@ -223,8 +223,8 @@ static void same_evicted(struct run *r, uint64_t wanted)
         struct model_entry *e = r->model.entry[i];
         uint64_t now = differ_frames_free(r);
 
-        if (e->page->held || still_cached(r, e)) {
-            stayed |= !e->page->held;
+        if (model_leased(&r->model, e->page) || still_cached(r, e)) {
+            stayed |= !model_leased(&r->model, e->page);
             differ_same(r, "an entry that is cached, of those that are", still_cached(r, e), 1);
             i++;
             continue;

@@ -349,6 +349,14 @@ void model_clear(struct model *m)
     sweep(m);
 }
 
+bool model_leased(const struct model *m, const struct model_page *page)
+{
+    for (const struct model_lease *lease = m->leases; lease; lease = lease->next)
+        if (lease->page == page)
+            return true;
+    return false;
+}
+
 uint64_t model_pages_held(const struct model *m)
 {
     uint64_t held = 0;

@@ -108,6 +108,9 @@ uint64_t model_drop(struct model *m, struct model_entry *e);
 uint64_t model_evict_lru(struct model *m);
 void model_clear(struct model *m);
 
+/* Is the page the deepest of a lease? */
+bool model_leased(const struct model *m, const struct model_page *page);
+
 /* Pages that would take their frames if only what leases hold stayed. */
 uint64_t model_pages_held(const struct model *m);
 
