@@ -41,16 +41,26 @@
 #define KVSHM__FENCE(order) atomic_thread_fence(order)
 #endif
 
+/* Comes before each store to shared memory. In the build of the tests that kill between two stores it is theirs. */
+#ifdef KVSHM_STEP
+void kvshm__step(void);
+#else
+static inline void kvshm__step(void)
+{
+}
+#endif
+
 #define KVSHM__LOAD(p) atomic_load_explicit((p), memory_order_relaxed)
 #define KVSHM__LOAD_ACQ(p) atomic_load_explicit((p), memory_order_acquire)
 #define KVSHM__LOAD_SEQ(p) atomic_load_explicit((p), memory_order_seq_cst)
-#define KVSHM__STORE(p, v) atomic_store_explicit((p), (v), memory_order_relaxed)
-#define KVSHM__STORE_REL(p, v) atomic_store_explicit((p), (v), memory_order_release)
-#define KVSHM__ADD(p, v) atomic_fetch_add_explicit((p), (v), memory_order_relaxed)
+#define KVSHM__STORE(p, v) (kvshm__step(), atomic_store_explicit((p), (v), memory_order_relaxed))
+#define KVSHM__STORE_REL(p, v) (kvshm__step(), atomic_store_explicit((p), (v), memory_order_release))
+#define KVSHM__ADD(p, v) (kvshm__step(), atomic_fetch_add_explicit((p), (v), memory_order_relaxed))
 
 /* Compare-and-swap, sequentially consistent: it is a step of a Dekker pair or it takes a lock. */
 static inline bool kvshm__cas(kvshm_a64 *p, uint64_t from, uint64_t to)
 {
+    kvshm__step();
     return atomic_compare_exchange_strong_explicit(p, &from, to, memory_order_seq_cst, memory_order_seq_cst);
 }
 

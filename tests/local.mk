@@ -14,6 +14,7 @@ MODULE_TESTS = \
 	tests/check_hot_path \
 	tests/check_layout \
 	tests/check_look \
+	tests/check_mend \
 	tests/check_message \
 	tests/check_place \
 	tests/check_plan \
@@ -52,6 +53,9 @@ tests_check_hot_path_SOURCES = \
 tests_check_layout_SOURCES = \
 	tests/check_layout.c \
 	tests/layout.def
+
+tests_check_mend_CPPFLAGS = $(AM_CPPFLAGS) -DKVSHM_STEP
+tests_check_mend_LDADD = tests/libsupport.la tests/libstepped.la lib/libkvshm-internal.la $(CHECK_LIBS)
 
 SCRIPT_TESTS = \
 	tests/bench_count.sh \
@@ -97,8 +101,29 @@ TESTS += $(MODULE_TESTS) $(SCRIPT_TESTS)
 # What several tests need.
 check_LTLIBRARIES = tests/libsupport.la
 tests_libsupport_la_SOURCES = \
+	tests/audit.c \
+	tests/audit.h \
+	tests/inside.c \
+	tests/inside.h \
 	tests/support.c \
 	tests/support.h
+
+# What stores to the segment, calling kvshm__step() before each store: for tests that kill between two of them. It comes
+# before the internal library, and its objects take the place of those there.
+check_LTLIBRARIES += tests/libstepped.la
+tests_libstepped_la_CPPFLAGS = $(AM_CPPFLAGS) -DKVSHM_STEP
+tests_libstepped_la_SOURCES = \
+	lib/cache.c \
+	lib/evict.c \
+	lib/frames.c \
+	lib/index.c \
+	lib/insert.c \
+	lib/lease.c \
+	lib/mend.c \
+	lib/pages.c \
+	lib/reap.c \
+	lib/recency.c \
+	lib/writer.c
 
 # What a program of this tree is linked to unless it says otherwise.
 LDADD = tests/libsupport.la lib/libkvshm-internal.la $(CHECK_LIBS)

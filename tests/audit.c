@@ -1,0 +1,725 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "audit.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client.h"
+#include "frames.h"
+#include "lease.h"
+#include "tokens.h"
+
+/* One audit: where findings go, and what is known of each record. */
+struct look {
+    const kvshm *kv;
+    FILE *out;
+    unsigned findings;
+    uint32_t *words;     /* index words that name the record */
+    uint32_t *lists;     /* bit per list in which it was met: IN_... */
+    uint32_t *positions; /* heap slots that hold it */
+    uint32_t *order;     /* record numbers, for sorting */
+};
+enum { IN_FREE = 1, IN_LIMBO = 2, IN_CHILDREN = 4 };
+
+static void found(struct look *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void found(struct look *l, const char *fmt, ...)
+{
+    va_list arguments;
+
+    l->findings++;
+    fprintf(l->out, "audit: ");
+    va_start(arguments, fmt);
+    vfprintf(l->out, fmt, arguments);
+    va_end(arguments);
+    fprintf(l->out, "\n");
+}
+
+/* ---- What is true of a record -------------------------------------------------------------------------- */
+
+static enum kvshm_place_state state_of(const kvshm *kv, uint32_t record)
+{
+    return kvshm__place_state(KVSHM__LOAD(&kv->records[record].place));
+}
+
+static bool published(const kvshm *kv, uint32_t record)
+{
+    return kvshm__place_published(KVSHM__LOAD(&kv->records[record].place));
+}
+
+static bool in_use(const kvshm *kv, uint32_t record)
+{
+    return state_of(kv, record) != KVSHM__PLACE_NONE;
+}
+
+static bool of_this_epoch(const kvshm *kv, uint32_t record)
+{
+    return KVSHM__LOAD(&kv->records[record].epoch) == (uint32_t)KVSHM__LOAD(&kv->header->epoch);
+}
+
+static uint32_t length_of(const kvshm *kv, uint32_t record)
+{
+    return KVSHM__LOAD(&kv->records[record].length);
+}
+
+static bool key_only(const kvshm *kv, uint32_t record)
+{
+    return length_of(kv, record) & KVSHM__KEY_ONLY;
+}
+
+static uint64_t stamp_of(const kvshm *kv, uint32_t record)
+{
+    return KVSHM__LOAD(&kv->recency[record].stamp);
+}
+
+/* Have all records of earlier epochs been swept? */
+static bool epochs_swept(const kvshm *kv)
+{
+    const struct kvshm_derived *d = &kv->header->derived;
+
+    return KVSHM__LOAD((kvshm_a32 *)&d->sweep_record) >= KVSHM__LOAD((kvshm_a32 *)&d->fresh_record);
+}
+
+/* ---- Index words ---------------------------------------------------------------------------------------- */
+
+static void check_word(struct look *l, kvshm_a64 *at)
+{
+    const kvshm *kv = l->kv;
+    uint64_t word = KVSHM__LOAD(at);
+    uint32_t record = kvshm__index_record(kv, word);
+
+    if (word == 0)
+        return;
+    if (record == KVSHM__NO_RECORD) {
+        found(l, "index word %#" PRIx64 " names no record", word);
+        return;
+    }
+    if (l->words[record]++ > 0)
+        found(l, "record %u is named by %u index words", record, l->words[record]);
+    if (kvshm__index_word_of(kv, record) != at)
+        found(l, "index word %#" PRIx64 " of record %u does not stand where its hash says", word,
+              record);
+    if (!in_use(kv, record))
+        found(l, "index word %#" PRIx64 " names record %u, which is free", word, record);
+    else if (!of_this_epoch(kv, record) && epochs_swept(kv))
+        found(l, "index word %#" PRIx64 " names record %u of epoch %u", word, record,
+              KVSHM__LOAD(&kv->records[record].epoch));
+}
+
+static void check_words(struct look *l)
+{
+    for (uint32_t b = 0; b < l->kv->bucket_count; b++) {
+        for (uint32_t i = 0; i < KVSHM__BUCKET_WORDS; i++)
+            check_word(l, &l->kv->buckets[b].word[i]);
+    }
+}
+
+/* ---- Records and places ----------------------------------------------------------------------------------- */
+
+static void check_free_record(struct look *l, uint32_t record)
+{
+    const kvshm *kv = l->kv;
+
+    if (l->words[record] != 0)
+        found(l, "free record %u is named by an index word", record);
+    if (stamp_of(kv, record) != 0 && (of_this_epoch(kv, record) || epochs_swept(kv)))
+        found(l, "free record %u has stamp %" PRIu64, record, stamp_of(kv, record));
+}
+
+static void check_frame_of(struct look *l, uint32_t record)
+{
+    const kvshm *kv = l->kv;
+    uint32_t frame = kvshm__place_frame(KVSHM__LOAD(&kv->records[record].place));
+
+    if (frame >= kv->frame_count)
+        found(l, "record %u stands in frame %u of %u", record, frame, kv->frame_count);
+    else if (KVSHM__LOAD(&kv->owners[frame].owner) != kvshm__owner_page(record))
+        found(l, "record %u stands in frame %u, whose owner word is %#" PRIx64, record, frame,
+              KVSHM__LOAD(&kv->owners[frame].owner));
+}
+
+/* Does a word name it, as its state wants? A key-only page is not called back, so in limbo it needs none. */
+static void check_named(struct look *l, uint32_t record)
+{
+    const kvshm *kv = l->kv;
+
+    if (!of_this_epoch(kv, record)) {
+        if (published(kv, record) && epochs_swept(kv))
+            found(l, "record %u of epoch %u is still published", record,
+                  KVSHM__LOAD(&kv->records[record].epoch));
+        return;
+    }
+    if (l->words[record] == 0 && (published(kv, record) || !key_only(kv, record)))
+        found(l, "record %u, %s, is named by no index word", record,
+              published(kv, record) ? "published" : "in limbo");
+    if (l->words[record] != 0 && !published(kv, record) && key_only(kv, record))
+        found(l, "record %u, key-only and in limbo, keeps an index word", record);
+}
+
+static bool published_child(const kvshm *kv, uint32_t record)
+{
+    for (uint32_t child = 0; child < kv->record_count; child++) {
+        if (published(kv, child) && kvshm__pages_parent(kv, child) == record)
+            return true;
+    }
+    return false;
+}
+
+/* E3, and which pages an entry may end at. */
+static void check_entry(struct look *l, uint32_t record)
+{
+    const kvshm *kv = l->kv;
+
+    if (!published(kv, record) || !of_this_epoch(kv, record))
+        return;
+    if (stamp_of(kv, record) == 0 && !published_child(kv, record))
+        found(l, "record %u is published, without an entry or a published child (E3)", record);
+    if (key_only(kv, record) &&
+        (stamp_of(kv, record) != 0) != !!(length_of(kv, record) & KVSHM__KEY_END))
+        found(l, "key-only record %u, length word %#x, has stamp %" PRIu64, record,
+              length_of(kv, record), stamp_of(kv, record));
+}
+
+static void check_records(struct look *l)
+{
+    const kvshm *kv = l->kv;
+
+    for (uint32_t record = 0; record < kv->record_count; record++) {
+        if (KVSHM__LOAD(&kv->records[record].seq) & 1)
+            found(l, "the sequence of record %u is odd", record);
+        if (state_of(kv, record) > KVSHM__PLACE_AWAY)
+            found(l, "record %u is in state %d", record, state_of(kv, record));
+        if (!in_use(kv, record)) {
+            check_free_record(l, record);
+            continue;
+        }
+        check_frame_of(l, record);
+        check_named(l, record);
+        check_entry(l, record);
+    }
+}
+
+/* ---- The tree --------------------------------------------------------------------------------------------- */
+
+/* Is far on the way from record to its root? */
+static bool stands_above(const kvshm *kv, uint32_t far, uint32_t record)
+{
+    for (uint32_t i = 0; record != KVSHM__NO_RECORD && i <= kv->record_count; i++) {
+        if (record == far)
+            return true;
+        record = kvshm__pages_parent(kv, record);
+    }
+    return false;
+}
+
+static void check_parent(struct look *l, uint32_t record)
+{
+    const kvshm *kv = l->kv;
+    uint32_t parent = kvshm__pages_parent(kv, record);
+
+    if (KVSHM__LOAD(&kv->records[record].parent1) == 0) {
+        if (KVSHM__LOAD(&kv->records[record].depth) != 0)
+            found(l, "root %u has depth %u", record, KVSHM__LOAD(&kv->records[record].depth));
+    } else if (parent == KVSHM__NO_RECORD || !in_use(kv, parent)) {
+        found(l, "record %u is in use and its parent is not there", record);
+    } else {
+        if (published(kv, record) && !published(kv, parent))
+            found(l, "record %u is published and its parent %u is not", record, parent);
+        if (KVSHM__LOAD(&kv->records[record].epoch) != KVSHM__LOAD(&kv->records[parent].epoch))
+            found(l, "record %u is not of its parent's epoch", record);
+        if (!key_only(kv, parent) && length_of(kv, parent) != kv->page_tokens)
+            found(l, "record %u stands below %u, a partial page", record, parent);
+    }
+    if (!stands_above(kv, KVSHM__LOAD(&kv->records[record].jump1) - 1, record))
+        found(l, "the jump of record %u does not lead to a page above it", record);
+}
+
+static void check_partial(struct look *l, uint32_t record)
+{
+    const kvshm *kv = l->kv;
+    uint32_t parent = kvshm__pages_parent(kv, record), m = length_of(kv, record);
+    uint64_t named;
+
+    if (key_only(kv, record) || m == kv->page_tokens || !of_this_epoch(kv, record))
+        return;
+    named = KVSHM__LOAD(parent == KVSHM__NO_RECORD ? &kv->header->root_partials
+                                                   : &kv->records[parent].partials);
+    if (!(named & kvshm__partial_bit(kv, m)))
+        found(l, "record %u holds %u tokens, and its parent names no such child", record, m);
+}
+
+/* The hash of what the record holds, made from its text and its parent's hash. */
+static uint64_t hash_anew(const kvshm *kv, uint32_t record)
+{
+    const struct kvshm_page_text *text = kvshm__text(kv, record);
+    uint32_t parent = kvshm__pages_parent(kv, record),
+             depth = KVSHM__LOAD(&kv->records[record].depth);
+    uint64_t adapter = KVSHM__LOAD((kvshm_a64 *)&text->adapter_id);
+    uint64_t tenant = KVSHM__LOAD((kvshm_a64 *)&text->tenant);
+
+    if (key_only(kv, record))
+        return kvshm__hash_key(kv->secret, adapter, tenant, (const uint8_t *)text->words,
+                               length_of(kv, record) & KVSHM__KEY_END ? KVSHM__KEY_DEEPEST : depth);
+    return kvshm__hash_page(kv->secret,
+                            parent == KVSHM__NO_RECORD
+                                ? kvshm__hash_root(kv->secret, adapter, tenant)
+                                : KVSHM__LOAD(&kv->recency[parent].hash),
+                            (const uint32_t *)text->words, length_of(kv, record));
+}
+
+/* The list of a page's children: each a page in use whose parent it is, met for the first time, both ways linked. */
+static void walk_children(struct look *l, uint32_t parent)
+{
+    const kvshm *kv = l->kv;
+    uint32_t before1 = 0, child1 = KVSHM__LOAD(&kv->records[parent].child1);
+
+    while (child1 != 0) {
+        uint32_t child = child1 - 1;
+
+        if (child >= kv->record_count || !in_use(kv, child) ||
+            kvshm__pages_parent(kv, child) != parent) {
+            found(l, "the list of children of record %u holds %u, which is none", parent, child);
+            return;
+        }
+        if (l->lists[child] & IN_CHILDREN) {
+            found(l, "record %u is twice in the list of children of %u", child, parent);
+            return;
+        }
+        l->lists[child] |= IN_CHILDREN;
+        if (KVSHM__LOAD(&kv->recency[child].prev1) != before1)
+            found(l, "record %u is not linked back in the list of children of %u", child, parent);
+        before1 = child1;
+        child1 = KVSHM__LOAD(&kv->recency[child].next1);
+    }
+}
+
+static void check_tree(struct look *l)
+{
+    const kvshm *kv = l->kv;
+
+    for (uint32_t record = 0; record < kv->record_count; record++) {
+        if (in_use(kv, record))
+            walk_children(l, record);
+    }
+    for (uint32_t record = 0; record < kv->record_count; record++) {
+        if (!in_use(kv, record))
+            continue;
+        check_parent(l, record);
+        check_partial(l, record);
+        if (KVSHM__LOAD(&kv->recency[record].hash) != hash_anew(kv, record))
+            found(l, "the hash of record %u is not that of what it holds", record);
+        if (kvshm__pages_parent(kv, record) != KVSHM__NO_RECORD &&
+            !(l->lists[record] & IN_CHILDREN))
+            found(l, "record %u is in no list of children (P3)", record);
+    }
+}
+
+/* ---- No page twice, no page id twice ------------------------------------------------------------------- */
+
+static const kvshm *sorting; /* qsort() passes no argument on */
+
+static int by_hash(const void *a, const void *b)
+{
+    uint64_t x = KVSHM__LOAD(&sorting->recency[*(const uint32_t *)a].hash);
+    uint64_t y = KVSHM__LOAD(&sorting->recency[*(const uint32_t *)b].hash);
+
+    return x < y ? -1 : x > y;
+}
+
+static int by_page_id(const void *a, const void *b)
+{
+    uint64_t x = KVSHM__LOAD(&sorting->recency[*(const uint32_t *)a].page_id[1]);
+    uint64_t y = KVSHM__LOAD(&sorting->recency[*(const uint32_t *)b].page_id[1]);
+
+    return x < y ? -1 : x > y;
+}
+
+/* Two token pages of this epoch that mean the same (hashes of equal pages are equal: compared above). */
+static bool same_page(const kvshm *kv, uint32_t a, uint32_t b)
+{
+    if (key_only(kv, a) || key_only(kv, b) || !of_this_epoch(kv, a) || !of_this_epoch(kv, b))
+        return false;
+    return length_of(kv, a) == length_of(kv, b) &&
+           kvshm__pages_parent(kv, a) == kvshm__pages_parent(kv, b) &&
+           memcmp(kvshm__text(kv, a), kvshm__text(kv, b),
+                  sizeof(struct kvshm_page_text) + length_of(kv, a) * sizeof(uint32_t)) == 0;
+}
+
+static void check_twins(struct look *l)
+{
+    const kvshm *kv = l->kv;
+    uint32_t n = 0;
+
+    for (uint32_t record = 0; record < kv->record_count; record++) {
+        if (in_use(kv, record))
+            l->order[n++] = record;
+    }
+    sorting = kv;
+    qsort(l->order, n, sizeof(*l->order), by_hash);
+    for (uint32_t i = 1; i < n; i++) {
+        if (same_page(kv, l->order[i - 1], l->order[i]))
+            found(l, "records %u and %u are one page (I2)", l->order[i - 1], l->order[i]);
+    }
+    qsort(l->order, n, sizeof(*l->order), by_page_id);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct kvshm_recency *c = &kv->recency[l->order[i]];
+
+        if (i > 0 && by_page_id(&l->order[i - 1], &l->order[i]) == 0)
+            found(l, "records %u and %u have one page id", l->order[i - 1], l->order[i]);
+        if (KVSHM__LOAD((kvshm_a64 *)&c->page_id[0]) != kv->fixed->opening_id ||
+            KVSHM__LOAD((kvshm_a64 *)&c->page_id[1]) > KVSHM__LOAD(&kv->header->next_page_id))
+            found(l, "the page id of record %u was never given", l->order[i]);
+    }
+}
+
+/* ---- Frames ----------------------------------------------------------------------------------------------- */
+
+/* F2, and that the reservation is one that can be. */
+static void check_reserved(struct look *l, uint32_t frame, uint64_t owner)
+{
+    const kvshm *kv = l->kv;
+    uint32_t word = kvshm__owner_word(owner);
+    int place = kvshm__client_find(kv, kvshm__owner_client(owner));
+
+    if (word >= kv->max_leases)
+        found(l, "frame %u names word %u of a reservation table", frame, word);
+    else if (place >= 0 && KVSHM__LOAD(&kv->reservations[(size_t)place * kv->max_leases + word]) ==
+                               KVSHM__RESERVATION_EMPTY)
+        found(l, "frame %u names word %u of client %" PRIu64 ", which is empty (F2)", frame, word,
+              kvshm__owner_client(owner));
+}
+
+static void check_owner(struct look *l, uint32_t frame, uint64_t owner)
+{
+    const kvshm *kv = l->kv;
+    uint32_t record = (uint32_t)owner;
+
+    switch (kvshm__owner_kind(owner)) {
+    case KVSHM__OWNER_FREE:
+        break;
+    case KVSHM__OWNER_RESERVED:
+    case KVSHM__OWNER_DEVICE:
+        check_reserved(l, frame, owner);
+        break;
+    case KVSHM__OWNER_PAGE:
+        if (record >= kv->record_count || !in_use(kv, record) ||
+            kvshm__place_frame(KVSHM__LOAD(&kv->records[record].place)) != frame)
+            found(l, "frame %u is of record %u, which does not stand in it: it is lost", frame,
+                  record);
+        break;
+    default:
+        found(l, "frame %u has owner word %#" PRIx64, frame, owner);
+    }
+}
+
+/* The list of free frames: how many. */
+static uint64_t walk_free_frames(struct look *l)
+{
+    const kvshm *kv = l->kv;
+    uint32_t fresh = KVSHM__LOAD(&kv->header->derived.fresh_frame);
+    uint32_t next1 = KVSHM__LOAD(&kv->header->derived.free_frame1);
+    uint64_t n = 0;
+
+    while (next1 != 0) {
+        if (next1 - 1 >= kv->frame_count || next1 - 1 >= fresh ||
+            kvshm__owner_kind(KVSHM__LOAD(&kv->owners[next1 - 1].owner)) != KVSHM__OWNER_FREE ||
+            n > kv->frame_count) {
+            found(l, "the list of free frames leads to frame %u", next1 - 1);
+            break;
+        }
+        n++;
+        next1 = KVSHM__LOAD(&kv->owners[next1 - 1].next1);
+    }
+    return n;
+}
+
+static void count_is(struct look *l, const char *what, uint64_t is, uint64_t true_count)
+{
+    if (is != true_count)
+        found(l, "%s is %" PRIu64 ", there are %" PRIu64, what, is, true_count);
+}
+
+static void check_device_frames(struct look *l)
+{
+    const kvshm *kv = l->kv;
+
+    for (uint32_t place = 0; place < kv->max_clients; place++) {
+        uint64_t number = KVSHM__LOAD(&kv->clients[place].number), n = 0;
+
+        for (uint32_t frame = 0; number != 0 && frame < kv->frame_count; frame++) {
+            uint64_t owner = KVSHM__LOAD(&kv->owners[frame].owner);
+
+            n += kvshm__owner_kind(owner) == KVSHM__OWNER_DEVICE &&
+                 kvshm__owner_client(owner) == number;
+        }
+        if (number != 0)
+            count_is(l, "device_frames", KVSHM__LOAD(&kv->clients[place].device_frames), n);
+    }
+}
+
+static void check_frames(struct look *l)
+{
+    const kvshm *kv = l->kv;
+    const struct kvshm_derived *d = &kv->header->derived;
+    uint32_t fresh = KVSHM__LOAD((kvshm_a32 *)&d->fresh_frame);
+    uint64_t n_free = 0, n_reserved = 0,
+             n_fresh = fresh < kv->frame_count ? kv->frame_count - fresh : 0;
+
+    for (uint32_t frame = 0; frame < kv->frame_count; frame++) {
+        uint64_t owner = KVSHM__LOAD(&kv->owners[frame].owner);
+        enum kvshm_owner_kind kind = kvshm__owner_kind(owner);
+
+        check_owner(l, frame, owner);
+        n_free += kind == KVSHM__OWNER_FREE;
+        n_reserved += kind == KVSHM__OWNER_RESERVED || kind == KVSHM__OWNER_DEVICE;
+        if (frame >= fresh && kind != KVSHM__OWNER_FREE)
+            found(l, "frame %u, never used, has owner word %#" PRIx64, frame, owner);
+    }
+    count_is(l, "frames_free", KVSHM__LOAD((kvshm_a64 *)&d->frames_free), n_free);
+    count_is(l, "frames_reserved", KVSHM__LOAD((kvshm_a64 *)&d->frames_reserved), n_reserved);
+    count_is(l, "the list of free frames, with those never used,", walk_free_frames(l) + n_fresh,
+             n_free);
+    check_device_frames(l);
+}
+
+/* ---- Free records and limbo ------------------------------------------------------------------------------ */
+
+static void walk_free_records(struct look *l)
+{
+    const kvshm *kv = l->kv;
+    uint32_t next1 = KVSHM__LOAD(&kv->header->derived.free_record1);
+
+    while (next1 != 0) {
+        if (next1 - 1 >= kv->record_count || in_use(kv, next1 - 1) ||
+            l->lists[next1 - 1] & IN_FREE) {
+            found(l, "the list of free records leads to record %u", next1 - 1);
+            return;
+        }
+        l->lists[next1 - 1] |= IN_FREE;
+        next1 = KVSHM__LOAD(&kv->recency[next1 - 1].link1);
+    }
+}
+
+static void walk_limbo(struct look *l)
+{
+    const kvshm *kv = l->kv;
+    uint32_t next1 = KVSHM__LOAD(&kv->header->derived.limbo_first1), last1 = 0;
+
+    while (next1 != 0 && next1 != KVSHM__LIST_END) {
+        if (next1 - 1 >= kv->record_count || !in_use(kv, next1 - 1) ||
+            l->lists[next1 - 1] & IN_LIMBO) {
+            found(l, "the list of limbo leads to record %u", next1 - 1);
+            return;
+        }
+        l->lists[next1 - 1] |= IN_LIMBO;
+        last1 = next1;
+        next1 = KVSHM__LOAD(&kv->recency[next1 - 1].link1);
+    }
+    if (last1 != 0 && next1 != KVSHM__LIST_END)
+        found(l, "the list of limbo does not end as it should");
+    if (last1 != KVSHM__LOAD(&kv->header->derived.limbo_last1))
+        found(l, "limbo_last1 is %u, the last is %u", KVSHM__LOAD(&kv->header->derived.limbo_last1),
+              last1);
+}
+
+static void check_lists(struct look *l)
+{
+    const kvshm *kv = l->kv;
+    uint32_t fresh = KVSHM__LOAD(&kv->header->derived.fresh_record);
+    uint64_t pages = 0, limbo = 0;
+
+    walk_free_records(l);
+    walk_limbo(l);
+    for (uint32_t record = 0; record < kv->record_count; record++) {
+        pages += published(kv, record);
+        limbo += state_of(kv, record) == KVSHM__PLACE_AWAY;
+        if (!in_use(kv, record) && !(l->lists[record] & IN_FREE) != (record >= fresh))
+            found(l, "free record %u is %s the list of free ones", record,
+                  record < fresh ? "not in" : "in");
+        if (in_use(kv, record) && record >= fresh)
+            found(l, "record %u is in use, and none from %u on should", record, fresh);
+        if (state_of(kv, record) == KVSHM__PLACE_AWAY && !(l->lists[record] & IN_LIMBO))
+            found(l, "record %u is away and not in limbo's list (E4)", record);
+        if (in_use(kv, record) && !(l->lists[record] & IN_LIMBO) &&
+            KVSHM__LOAD(&kv->recency[record].link1) != 0)
+            found(l, "record %u is linked and in no list (E4)", record);
+    }
+    count_is(l, "pages", KVSHM__LOAD(&kv->header->derived.pages), pages);
+    count_is(l, "limbo", KVSHM__LOAD(&kv->header->derived.limbo), limbo);
+}
+
+/* ---- The heap --------------------------------------------------------------------------------------------- */
+
+static void check_heap_slot(struct look *l, uint32_t i)
+{
+    const kvshm *kv = l->kv;
+    uint32_t record = KVSHM__LOAD(&kv->heap[i].record);
+    uint64_t stamp = KVSHM__LOAD(&kv->heap[i].stamp);
+
+    if (record >= kv->record_count) {
+        found(l, "slot %u of the heap holds record %u", i, record);
+        return;
+    }
+    l->positions[record]++;
+    if (KVSHM__LOAD(&kv->heap[record].position1) != i + 1)
+        found(l, "record %u is in slot %u of the heap, its position says %u", record, i,
+              KVSHM__LOAD(&kv->heap[record].position1) - 1);
+    if (stamp > stamp_of(kv, record))
+        found(l, "record %u was used at %" PRIu64 ", the heap says later (R1)", record,
+              stamp_of(kv, record));
+    if (i > 0 && stamp < KVSHM__LOAD(&kv->heap[(i - 1) / 4].stamp))
+        found(l, "slot %u of the heap is older than the one above", i);
+}
+
+static void check_heap(struct look *l)
+{
+    const kvshm *kv = l->kv;
+    const struct kvshm_derived *d = &kv->header->derived;
+    uint32_t length = KVSHM__LOAD((kvshm_a32 *)&d->heap_length);
+    uint64_t entries = 0;
+
+    if (length > kv->record_count) {
+        found(l, "the heap has %u slots in use of %u", length, kv->record_count);
+        return;
+    }
+    for (uint32_t i = 0; i < length; i++)
+        check_heap_slot(l, i);
+    for (uint32_t record = 0; record < kv->record_count; record++) {
+        bool entry =
+            stamp_of(kv, record) != 0 && published(kv, record) && of_this_epoch(kv, record);
+
+        entries += entry;
+        if (entry != (l->positions[record] == 1))
+            found(l, "record %u is %s entry and %u times in the heap (R2)", record,
+                  entry ? "an" : "no", l->positions[record]);
+        if (!entry && KVSHM__LOAD(&kv->heap[record].position1) != 0 &&
+            (of_this_epoch(kv, record) || epochs_swept(kv)))
+            found(l, "record %u is no entry and has position %u", record,
+                  KVSHM__LOAD(&kv->heap[record].position1) - 1);
+        if (stamp_of(kv, record) != 0 && !entry && of_this_epoch(kv, record))
+            found(l, "record %u has stamp %" PRIu64 " and is no entry", record,
+                  stamp_of(kv, record));
+    }
+    count_is(l, "heap_length", length, entries);
+    count_is(l, "entries", KVSHM__LOAD((kvshm_a64 *)&d->entries), entries);
+    if (entries > KVSHM__LOAD(&kv->header->settings.capacity))
+        found(l, "there are more entries than capacity");
+}
+
+/* ---- Leases ----------------------------------------------------------------------------------------------- */
+
+/* Calls fn for each lease word that counts. */
+static void each_lease(struct look *l, void (*fn)(struct look *, uint32_t record, uint64_t value))
+{
+    const kvshm *kv = l->kv;
+
+    for (uint32_t place = 0; place < kv->max_clients; place++) {
+        uint64_t number = KVSHM__LOAD(&kv->clients[place].number);
+        uint32_t high = KVSHM__LOAD(&kv->clients[place].lease_high);
+
+        if (number == 0 || !kvshm__client_counts(kv, number))
+            continue;
+        for (uint32_t i = 0; i < kv->max_leases; i++) {
+            uint64_t value = KVSHM__LOAD(&kv->leases[(size_t)place * kv->max_leases + i].word);
+
+            if (value == 0)
+                continue;
+            if (i >= high)
+                found(l, "lease word %u of client %" PRIu64 " is in use, the mark is %u (L3)", i,
+                      number, high);
+            fn(l, kvshm__index_record(kv, value), value);
+        }
+    }
+}
+
+static void check_lease(struct look *l, uint32_t record, uint64_t value)
+{
+    const kvshm *kv = l->kv;
+
+    if (record == KVSHM__NO_RECORD) {
+        found(l, "lease word %#" PRIx64 " names no record", value);
+        return;
+    }
+    /* Of an insert that died before its page was written, and was joined: it names what is not there yet. */
+    if (kvshm__lease_value(record, KVSHM__LOAD(&kv->records[record].seq)) != value)
+        return;
+    for (; record != KVSHM__NO_RECORD; record = kvshm__pages_parent(kv, record)) {
+        if (!in_use(kv, record))
+            found(l, "lease word %#" PRIx64 " holds record %u, which is free (L1)", value, record);
+    }
+}
+
+static void mark_chain(struct look *l, uint32_t record, uint64_t value)
+{
+    const kvshm *kv = l->kv;
+
+    if (record == KVSHM__NO_RECORD ||
+        kvshm__lease_value(record, KVSHM__LOAD(&kv->records[record].seq)) != value)
+        return;
+    for (; record != KVSHM__NO_RECORD; record = kvshm__pages_parent(kv, record))
+        l->words[record] = 1;
+}
+
+/* ---- All of it -------------------------------------------------------------------------------------------- */
+
+static void check_rest(struct look *l)
+{
+    const kvshm *kv = l->kv;
+
+    if (KVSHM__LOAD(&kv->header->lock.word) != 0)
+        found(l, "client %" PRIu64 " holds the writer lock", KVSHM__LOAD(&kv->header->lock.word));
+    if (kv->pinned1 != 0)
+        found(l, "record %u is still pinned (I4)", kv->pinned1 - 1);
+    for (size_t i = 0; i < (size_t)kv->max_clients * kv->max_leases; i++) {
+        if (KVSHM__LOAD(&kv->reservations[i]) > KVSHM__RESERVATION_SWEPT)
+            found(l, "reservation word %zu is %" PRIu64, i, KVSHM__LOAD(&kv->reservations[i]));
+    }
+}
+
+static void look_begin(struct look *l, const kvshm *kv, FILE *out)
+{
+    memset(l, 0, sizeof(*l));
+    l->kv = kv;
+    l->out = out;
+    l->words = calloc(4 * (size_t)kv->record_count, sizeof(*l->words));
+    if (l->words == NULL)
+        abort();
+    l->lists = l->words + kv->record_count;
+    l->positions = l->lists + kv->record_count;
+    l->order = l->positions + kv->record_count;
+}
+
+unsigned audit(const kvshm *kv, FILE *out)
+{
+    struct look l;
+
+    look_begin(&l, kv, out);
+    check_words(&l);
+    check_records(&l);
+    check_tree(&l);
+    check_twins(&l);
+    check_frames(&l);
+    check_lists(&l);
+    check_heap(&l);
+    each_lease(&l, check_lease);
+    check_rest(&l);
+    free(l.words);
+    return l.findings;
+}
+
+unsigned audit_limbo_held(const kvshm *kv, FILE *out)
+{
+    struct look l;
+
+    look_begin(&l, kv, out);
+    each_lease(&l, mark_chain);
+    l.findings = 0; /* of audit() */
+    for (uint32_t record = 0; record < kv->record_count; record++) {
+        if (state_of(kv, record) == KVSHM__PLACE_AWAY && !l.words[record])
+            found(&l, "record %u waits in limbo and nobody holds it", record);
+    }
+    free(l.words);
+    return l.findings;
+}

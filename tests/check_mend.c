@@ -1,0 +1,575 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * check_mend.c - the rebuild: what it makes is what is true, whatever it was left with (mend.h)
+ *
+ * The last tests kill a client with SIGKILL between two stores to shared memory while it holds the writer lock. The
+ * library is linked in a build of its own for it, which calls kvshm__step() before each of them.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "inside.h"
+
+#include "evict.h"
+#include "frames.h"
+#include "mend.h"
+#include "reap.h"
+#include "recency.h"
+
+static struct in_view before, after;
+
+/* The rebuild as after a death, without one. */
+static void rebuild(kvshm *kv)
+{
+    ts_is(kvshm__mend_lock(kv), 0);
+    kvshm__mend_rebuild(kv);
+    kvshm__mend_unlock(kv);
+}
+
+static struct in_history *history(kvshm *kv, uint64_t seed)
+{
+    struct in_history *h = calloc(1, sizeof(*h));
+
+    ck_assert_ptr_nonnull(h);
+    h->kv = kv;
+    h->chance = seed;
+    return h;
+}
+
+/* ---- The audit itself ------------------------------------------------------------------------------------- */
+
+/* Change a word, expect findings, change it back, expect none. */
+static void finds_64(kvshm *kv, kvshm_a64 *word, uint64_t wrong)
+{
+    uint64_t right = KVSHM__LOAD(word);
+    FILE *nowhere = fopen("/dev/null", "w");
+
+    ck_assert_uint_ne(right, wrong);
+    KVSHM__STORE(word, wrong);
+    ck_assert_uint_gt(audit(kv, nowhere), 0);
+    KVSHM__STORE(word, right);
+    ck_assert_uint_eq(audit(kv, stderr), 0);
+    fclose(nowhere);
+}
+
+static void finds_32(kvshm *kv, kvshm_a32 *word, uint32_t wrong)
+{
+    uint32_t right = KVSHM__LOAD(word);
+    FILE *nowhere = fopen("/dev/null", "w");
+
+    ck_assert_uint_ne(right, wrong);
+    KVSHM__STORE(word, wrong);
+    ck_assert_uint_gt(audit(kv, nowhere), 0);
+    KVSHM__STORE(word, right);
+    ck_assert_uint_eq(audit(kv, stderr), 0);
+    fclose(nowhere);
+}
+
+/* Two entries that share a page, one partial, one in limbo, a reservation, a key. */
+START_TEST(test_audit_finds_each_wrong_word)
+{
+    kvshm *kv = in_create(4, 16, 8);
+    struct kvshm_derived *d = &kv->header->derived;
+    struct kvshm_prefix a = in_range(0, 8), b = in_range(0, 6), gone = in_range(50, 4),
+                        key = in_key(7, 5);
+    struct kvshm_reservation r;
+    struct kvshm_lease lease;
+    uint32_t of_a, of_b, of_gone, of_key, root;
+
+    in_put(kv, 0, 8);
+    in_put(kv, 0, 6);
+    in_put(kv, 50, 4);
+    ts_is(in_insert(kv, &key, NULL, 0), 0);
+    ts_is(kvshm_lookup(kv, &gone, 0, &lease), 0);
+    of_gone = lease.page;
+    ts_is(kvshm_remove(kv, &gone), 0);
+    ts_is(kvshm_reserve(kv, 2, KVSHM_DEVICE, &r), 0);
+    of_a = in_record(kv, &a);
+    of_b = in_record(kv, &b);
+    of_key = in_record(kv, &key);
+    root = kvshm__pages_parent(kv, of_a);
+    in_audit_swept(kv);
+
+    finds_32(kv, &d->free_frame1, 1 + r.frames[0]);
+    finds_32(kv, &d->fresh_frame, 16);
+    finds_32(kv, &d->free_record1, 1 + of_a);
+    finds_32(kv, &d->fresh_record, 16);
+    finds_32(kv, &d->limbo_first1, 0);
+    finds_32(kv, &d->limbo_last1, 0);
+    finds_32(kv, &d->heap_length, 2);
+    finds_64(kv, &d->frames_free, 1);
+    finds_64(kv, &d->frames_reserved, 1);
+    finds_64(kv, &d->pages, 1);
+    finds_64(kv, &d->limbo, 0);
+    finds_64(kv, &d->entries, 1);
+    finds_64(kv, &kv->records[root].partials, 0);
+    finds_32(kv, &kv->records[root].child1, 1 + of_a);
+    finds_32(kv, &kv->records[of_a].jump1, 1 + of_gone);
+    finds_32(kv, &kv->records[of_a].depth, 0);
+    finds_32(kv, &kv->records[of_a].epoch, 9);
+    finds_64(kv, &kv->records[of_a].seq, KVSHM__LOAD(&kv->records[of_a].seq) + 1);
+    finds_64(kv, &kv->records[root].seq, KVSHM__LOAD(&kv->records[root].seq) + 2);
+    finds_64(kv, &kv->records[of_gone].place, 0);
+    finds_64(kv, &kv->records[of_a].place, KVSHM__LOAD(&kv->records[of_a].place) + 5);
+    finds_32(kv, &kv->recency[of_a].prev1, 0);
+    finds_32(kv, &kv->recency[of_b].next1, 0);
+    finds_32(kv, &kv->recency[of_gone].link1, 0);
+    finds_32(kv, &kv->recency[of_a].link1, 3);
+    finds_64(kv, &kv->recency[of_a].stamp, 0);
+    finds_64(kv, &kv->recency[root].stamp, 5);
+    finds_64(kv, &kv->recency[of_a].hash, 5);
+    finds_64(kv, &kv->recency[of_a].page_id[1], KVSHM__LOAD(&kv->recency[of_b].page_id[1]));
+    finds_32(kv, &kv->heap[of_a].position1, 0);
+    finds_32(kv, &kv->heap[0].record, of_gone);
+    finds_64(kv, &kv->heap[0].stamp, UINT64_MAX);
+    finds_64(kv, &kv->owners[r.frames[0]].owner, 0);
+    finds_64(kv, &kvshm__own_reservations(kv)[r.word], KVSHM__RESERVATION_EMPTY);
+    finds_64(kv, &kv->clients[kv->place].device_frames, 1);
+    finds_32(kv, &kv->clients[kv->place].lease_high, 0);
+    finds_64(kv, kvshm__index_word_of(kv, of_key), 0);
+    finds_64(kv, kvshm__index_word_of(kv, of_gone), 0);
+    finds_64(kv, &kv->header->lock.word, kv->client);
+
+    kvshm_release(kv, &lease);
+    in_audit(kv);
+    ck_assert_uint_eq(audit_limbo_held(kv, stderr), 1);
+    kvshm_cancel(kv, &r);
+    ts_detach(kv);
+}
+END_TEST
+
+/* ---- Without a death -------------------------------------------------------------------------------------- */
+
+/* A rebuild after any history leaves the same entries in the same order, what is leased, and each frame. */
+START_TEST(test_rebuild_changes_nothing_that_is_true)
+{
+    uint64_t seed = ts_seed() + (uint64_t)_i;
+
+    for (uint64_t round = 0; round < ts_amount(8, 40, 400); round++) {
+        kvshm *kv = in_create(4, 12 + round % 3 * 20, 8);
+        struct in_history *h = history(kv, seed + round);
+
+        for (unsigned i = 0; i < 80; i++) {
+            uint64_t n_free;
+
+            in_step(h, true);
+            in_audit(kv);
+            if (i % 8 != 7)
+                continue;
+            in_look(kv, &before);
+            n_free = in_free(kv) + in_limbo(kv);
+            rebuild(kv);
+            in_audit_swept(kv);
+            in_look(kv, &after);
+            ck_assert(in_same(&before, &after));
+            ck_assert_uint_eq(in_free(kv) + in_limbo(kv), n_free);
+            in_check_held(h);
+        }
+        in_give_back(h);
+        rebuild(kv);
+        in_audit_swept(kv);
+        ck_assert_uint_eq(in_limbo(kv), 0);
+        free(h);
+        ts_detach(kv);
+        ts_is(kvshm_unlink("inside", 0), 0);
+    }
+}
+END_TEST
+
+/* Overwrite everything derived. */
+static void ruin(kvshm *kv, uint64_t *chance)
+{
+    struct kvshm_derived *d = &kv->header->derived;
+    uint32_t n = kv->record_count + 3;
+
+    memset(d, 0, offsetof(struct kvshm_derived, last_insert_ns));
+    KVSHM__STORE(&d->free_frame1, (uint32_t)ts_random(chance, n));
+    KVSHM__STORE(&d->free_record1, (uint32_t)ts_random(chance, n));
+    KVSHM__STORE(&d->limbo_first1, (uint32_t)ts_random(chance, n));
+    KVSHM__STORE(&d->limbo_last1, (uint32_t)ts_random(chance, n));
+    KVSHM__STORE(&d->heap_length, (uint32_t)ts_random(chance, n));
+    KVSHM__STORE(&d->entries, ts_random(chance, n));
+    KVSHM__STORE(&d->frames_free, ts_random(chance, n));
+    KVSHM__STORE(&kv->header->root_partials, 0);
+    for (uint32_t i = 0; i < kv->record_count; i++) {
+        KVSHM__STORE(&kv->records[i].child1, (uint32_t)ts_random(chance, n));
+        KVSHM__STORE(&kv->records[i].partials, 0);
+        KVSHM__STORE(&kv->recency[i].next1, (uint32_t)ts_random(chance, n));
+        KVSHM__STORE(&kv->recency[i].prev1, (uint32_t)ts_random(chance, n));
+        KVSHM__STORE(&kv->recency[i].link1, (uint32_t)ts_random(chance, n));
+        KVSHM__STORE(&kv->heap[i].stamp, ts_random(chance, n));
+        KVSHM__STORE(&kv->heap[i].record, (uint32_t)ts_random(chance, n));
+        KVSHM__STORE(&kv->heap[i].position1, (uint32_t)ts_random(chance, n));
+    }
+    for (uint32_t i = 0; i < kv->frame_count; i++)
+        KVSHM__STORE(&kv->owners[i].next1, (uint32_t)ts_random(chance, n));
+    KVSHM__STORE(&kv->clients[kv->place].device_frames, 77);
+    kv->pinned1 = 1;
+}
+
+/* Nothing derived is needed for the rebuild. */
+START_TEST(test_rebuild_needs_nothing_derived)
+{
+    uint64_t seed = ts_seed() + 1000;
+
+    for (uint64_t round = 0; round < ts_amount(20, 150, 2000); round++) {
+        kvshm *kv = in_create(4, 12 + round % 3 * 20, 8);
+        struct in_history *h = history(kv, seed + round);
+
+        for (uint64_t i = ts_random(&h->chance, 60) + 10; i > 0; i--)
+            in_step(h, false);
+        in_look(kv, &before);
+        ruin(kv, &h->chance);
+        rebuild(kv);
+        in_audit_swept(kv);
+        in_look(kv, &after);
+        ck_assert(in_same(&before, &after));
+        in_check_held(h);
+        for (unsigned i = 0; i < 20; i++)
+            in_step(h, true);
+        in_audit(kv);
+        in_give_back(h);
+        free(h);
+        ts_detach(kv);
+        ts_is(kvshm_unlink("inside", 0), 0);
+    }
+}
+END_TEST
+
+/* Rebuilding twice is rebuilding once; readers meet every entry meanwhile, since no word of it is touched. */
+START_TEST(test_rebuild_is_idempotent)
+{
+    kvshm *kv = in_create(4, 24, 8);
+    struct in_history *h = history(kv, ts_seed() + 2000);
+    size_t bytes = kv->frames_offset;
+    uint8_t *once = malloc(bytes);
+
+    for (unsigned i = 0; i < 60; i++)
+        in_step(h, false);
+    ts_is(kvshm__mend_lock(kv), 0);
+    kvshm__mend_rebuild(kv);
+    memcpy(once, kv->base, bytes);
+    kvshm__mend_rebuild(kv);
+    KVSHM__STORE(&((struct kvshm_header *)once)->lock.progress,
+                 KVSHM__LOAD(&kv->header->lock.progress));
+    ck_assert_mem_eq(once, kv->base, bytes);
+    kvshm__mend_unlock(kv);
+    free(once);
+    in_give_back(h);
+    free(h);
+    ts_detach(kv);
+}
+END_TEST
+
+/* Its progress shows in a word, so that who waits sees that the mender lives. */
+START_TEST(test_rebuild_shows_progress)
+{
+    kvshm *kv = in_create(4, 20000, 8);
+    uint64_t seen = KVSHM__LOAD(&kv->header->lock.progress);
+
+    rebuild(kv);
+    ck_assert_uint_ge(KVSHM__LOAD(&kv->header->lock.progress), seen + 20000 / 4096);
+    ts_detach(kv);
+}
+END_TEST
+
+/* W3: who takes over rebuilds, and counts it; who does not take over does not. */
+START_TEST(test_takeover_rebuilds)
+{
+    kvshm *kv = in_create(4, 16, 8);
+
+    in_put(kv, 0, 10);
+    ts_is(kvshm__mend_lock(kv), 0);
+    kvshm__mend_unlock(kv);
+    ck_assert_uint_eq(in_counter(kv, KVSHM__CNT_takeovers), 0);
+    KVSHM__STORE(&kv->header->derived.frames_free, 99);
+    KVSHM__STORE(&kv->header->lock.word, in_dead_number(kv));
+    ts_is(kvshm__mend_lock(kv), 0);
+    kvshm__mend_unlock(kv);
+    ck_assert_uint_eq(in_counter(kv, KVSHM__CNT_takeovers), 1);
+    in_audit_swept(kv);
+    ts_detach(kv);
+}
+END_TEST
+
+/* ---- Killed between two stores --- ------------------------------------------------------------------------ */
+
+enum deed {
+    INSERT,
+    BEHIND,
+    REPLACE,
+    REMOVE,
+    EVICT,
+    CLEAR,
+    RESERVE,
+    LOOKUP,
+    DRAWN,
+    MEND = DRAWN,
+    DEEDS
+};
+
+/* What a client is to do before it is killed; made before fork. */
+static struct order {
+    enum deed deed;
+    unsigned flags;
+    uint64_t kill_at; /* stores with the lock; of a lookup: stores */
+    uint32_t n, pages;
+    uint32_t tokens[IN_TOKENS_MAX];
+    struct kvshm_prefix prefix;
+} order;
+
+/* What clients tell: the stores that a deed took with the lock. */
+static uint64_t *steps_of;
+
+static struct {
+    kvshm *kv;
+    uint64_t left, done;
+} stepping;
+
+void kvshm__step(void)
+{
+    if (stepping.kv == NULL ||
+        (order.deed != LOOKUP &&
+         atomic_load(&stepping.kv->header->lock.word) != stepping.kv->client))
+        return;
+    stepping.done++;
+    if (stepping.left-- == 0)
+        kill(getpid(), SIGKILL);
+}
+
+/* The client: attach, prepare, do the deed until it is killed. */
+static int client(void *arg)
+{
+    kvshm *kv;
+    struct kvshm_lease lease = {0};
+    struct kvshm_reservation r = {0};
+
+    (void)arg;
+    ts_need(kvshm_attach("inside", NULL, 0, &kv) == 0);
+    if (order.deed == BEHIND && kvshm_match(kv, &order.prefix, 0, &lease) < 0)
+        return 2;
+    if (order.deed == INSERT || order.deed == BEHIND || order.deed == REPLACE) {
+        if (in_fill(kv, &order.prefix, &lease, &r) != 0)
+            return 0; /* no frames: nothing to be done */
+    }
+    stepping.left = order.kill_at;
+    stepping.kv = kv;
+    switch (order.deed) {
+    case INSERT:
+    case BEHIND:
+    case REPLACE:
+        kvshm_insert(kv, &order.prefix, &lease, &r, order.flags);
+        break;
+    case REMOVE:
+        kvshm_remove(kv, &order.prefix);
+        break;
+    case EVICT:
+        kvshm_evict_lru(kv);
+        break;
+    case CLEAR:
+        kvshm_clear(kv);
+        break;
+    case RESERVE:
+        kvshm_reserve(kv, order.pages, order.flags & KVSHM_DEVICE, &r);
+        break;
+    case MEND:
+        if (kvshm__mend_lock(kv) == 0)
+            kvshm__mend_unlock(kv);
+        break;
+    default:
+        kvshm_lookup(kv, &order.prefix, 0, &lease);
+    }
+    stepping.kv = NULL;
+    steps_of[order.deed] = stepping.done;
+    return 0;
+}
+
+/* A random order. */
+static void draw(uint64_t *chance)
+{
+    static const unsigned flags[] = {0, KVSHM_HOLD, KVSHM_EXTEND, KVSHM_EXTEND | KVSHM_HOLD};
+
+    order.deed = (enum deed)ts_random(chance, DRAWN);
+    order.flags = order.deed == RESERVE ? 0 : flags[ts_random(chance, 4)];
+    order.pages = 1 + (uint32_t)ts_random(chance, 4);
+    do
+        order.prefix = in_any_prefix(chance, order.tokens);
+    while ((order.deed == REPLACE) != (order.prefix.tokens == NULL) &&
+           (order.deed == BEHIND || order.deed == REPLACE || order.deed == INSERT));
+    order.kill_at = ts_random(chance, steps_of[order.deed] + 8);
+}
+
+/* Is this entry the one that the order names? */
+static bool is_ordered(kvshm *kv, const struct in_entry *entry)
+{
+    struct kvshm__walk walk;
+
+    if (order.prefix.tokens)
+        kvshm__index_walk(kv, &order.prefix, &walk);
+    else
+        kvshm__index_find_key(kv, &order.prefix, &walk);
+    return walk.deepest.record == entry->record &&
+           (order.deed == REPLACE || walk.tokens == order.prefix.n);
+}
+
+/* The deed was done, or not begun, or is one of what DESIGN's table allows. roomy: nothing had to be evicted. */
+static void check_outcome(kvshm *kv, bool roomy, const struct in_entry *target)
+{
+    uint32_t gone = in_lacks(&before, &after), come = in_lacks(&after, &before);
+
+    switch (order.deed) {
+    case INSERT:
+    case BEHIND:
+        ck_assert_uint_le(come, 1);
+        if (roomy) /* the head's entry may have become this one */
+            ck_assert_uint_le(gone, order.deed == BEHIND && order.flags & KVSHM_EXTEND);
+        break;
+    case REPLACE:
+        ck_assert_uint_le(come, 1);
+        if (roomy && target)
+            ck_assert_uint_eq(come, gone); /* the old one or the new one, never none */
+        else if (roomy)
+            ck_assert_uint_eq(gone, 0);
+        break;
+    case REMOVE:
+        ck_assert_uint_eq(come, 0);
+        ck_assert_uint_le(gone, target != NULL);
+        if (gone)
+            ck_assert(!in_has(&after, target->page_id));
+        break;
+    case EVICT:
+        ck_assert_uint_eq(come, 0);
+        ck_assert_uint_le(gone, 1);
+        if (gone)
+            ck_assert(!in_has(&after, before.entry[0].page_id));
+        break;
+    case CLEAR:
+        ck_assert_uint_eq(come, 0);
+        ck_assert(gone == 0 || after.n == 0);
+        break;
+    default:
+        ck_assert_uint_eq(come, 0);
+        if (roomy)
+            ck_assert_uint_eq(gone, 0);
+    }
+    for (uint32_t i = 0; i < after.n; i++)
+        ck_assert(in_has(&before, after.entry[i].page_id) || is_ordered(kv, &after.entry[i]));
+}
+
+static uint64_t held_frames(const struct in_history *h)
+{
+    return h->reservation[0].pages + h->reservation[1].pages;
+}
+
+/* What the next writer finds: all is well, nothing of the living is lost, nothing of the dead stays. */
+static void recover(kvshm *kv, struct in_history *h)
+{
+    ts_is(kvshm__mend_lock(kv), 0);
+    kvshm__mend_unlock(kv);
+    in_audit(kv);
+    ck_assert_int_ge(kvshm__reap(kv, 0, NULL), 0);
+    in_audit_swept(kv);
+    ck_assert_uint_eq(KVSHM__LOAD(&kv->header->derived.frames_reserved), held_frames(h));
+    ck_assert_uint_eq(in_free(kv) + in_pages(kv) + in_limbo(kv) + held_frames(h), kv->frame_count);
+    in_check_held(h);
+    in_look(kv, &after);
+}
+
+/* The entry that the order names, as it is before. */
+static const struct in_entry *target_of(kvshm *kv)
+{
+    for (uint32_t i = 0; i < before.n; i++) {
+        if (is_ordered(kv, &before.entry[i]))
+            return &before.entry[i];
+    }
+    return NULL;
+}
+
+static int run_client(void)
+{
+    return ts_wait(ts_fork(client, NULL));
+}
+
+/* One death with the lock, and in one of three cases one or two more in the rebuild that follows it. */
+static bool kill_once(kvshm *kv, struct in_history *h, unsigned *menders)
+{
+    const struct in_entry *target;
+    bool roomy, held;
+    enum deed deed;
+    int status;
+
+    draw(&h->chance);
+    in_look(kv, &before);
+    target = target_of(kv);
+    roomy = in_free(kv) >= 8;
+    status = run_client();
+    ck_assert_msg(status == 0 || status == 128 + SIGKILL, "client: %d", status);
+    held = KVSHM__LOAD(&kv->header->lock.word) != 0;
+    deed = order.deed;
+    for (int i = 0; held && i < 2 && ts_random(&h->chance, 3) == 0; i++) {
+        order.deed = MEND;
+        order.kill_at = ts_random(&h->chance, steps_of[MEND] + 500);
+        *menders += run_client() != 0;
+    }
+    order.deed = deed;
+    recover(kv, h);
+    check_outcome(kv, roomy, target);
+    return held;
+}
+
+static void kill_many(uint64_t seed, uint64_t kills, uint64_t frames)
+{
+    kvshm *kv = in_create(4, frames, 8);
+    struct in_history *h = history(kv, seed);
+    unsigned menders = 0, with_lock = 0;
+
+    steps_of = ts_shared(DEEDS * sizeof(*steps_of));
+    for (uint64_t i = 0; i < kills; i++) {
+        for (uint64_t j = ts_random(&h->chance, 6); j > 0; j--)
+            in_step(h, false);
+        with_lock += kill_once(kv, h, &menders);
+    }
+    printf("%llu clients, %u killed with the lock, %u menders killed\n", (unsigned long long)kills,
+           with_lock, menders);
+    ck_assert_uint_gt(with_lock, kills / 4);
+    ck_assert_uint_gt(menders, 0);
+    in_give_back(h);
+    rebuild(kv);
+    in_audit_swept(kv);
+    free(h);
+    ts_detach(kv);
+}
+
+/* Any prefix of the stores of an insert, eviction, removal, clear or reservation is mended; so is any of a rebuild. */
+START_TEST(test_death_between_any_stores_is_mended)
+{
+    static const uint64_t frames[] = {64, 20, 9};
+
+    kill_many(ts_seed() + (uint64_t)_i, ts_amount(60, 700, 20000), frames[_i]);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("mend");
+    TCase *tcase = tcase_create("mend");
+    SRunner *runner = srunner_create(suite);
+    int failed = 0;
+
+    tcase_add_checked_fixture(tcase, ts_setup, ts_teardown);
+    tcase_add_test(tcase, test_audit_finds_each_wrong_word);
+    tcase_add_test(tcase, test_rebuild_changes_nothing_that_is_true);
+    tcase_add_test(tcase, test_rebuild_needs_nothing_derived);
+    tcase_add_test(tcase, test_rebuild_is_idempotent);
+    tcase_add_test(tcase, test_rebuild_shows_progress);
+    tcase_add_test(tcase, test_takeover_rebuilds);
+    tcase_add_loop_test(tcase, test_death_between_any_stores_is_mended, 0, 3);
+    suite_add_tcase(suite, tcase);
+    srunner_run_all(runner, CK_ENV);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
