@@ -11,6 +11,7 @@ kills=60
 [ -z "${KVSHM_TEST_QUICK-}" ] || requests=600 kills=12
 kvshm-bench generate --requests=$requests >"$TMPDIR/trace" || exit 99
 kvshm-bench generate --requests=50 >"$TMPDIR/short" || exit 99
+kvshm-bench generate --requests=5000 >"$TMPDIR/damage" || exit 99
 kvshm-bench generate --requests=50000 >"$TMPDIR/long" || exit 99
 
 nothing_left()
@@ -90,7 +91,7 @@ damaged()
 {
     bench_scribble damaged &
     scribbler=$!
-    kvshm-bench replay --json --name=damaged --frames=2000 "$TMPDIR/long" >"$TMPDIR/result" 2>"$TMPDIR/err"
+    kvshm-bench replay --json --name=damaged --frames=1000 "$TMPDIR/damage" >"$TMPDIR/result" 2>"$TMPDIR/err"
     status=$?
     wait $scribbler || return 1
     cat "$TMPDIR/result" "$TMPDIR/err"

@@ -10,7 +10,8 @@
  * gate), and none ends while a kill is due. Only a death by our own SIGKILL is none of the errors.
  *
  * Frames. At the end, with all servers gone, one reservation of every frame must succeed, in which no frame appears
- * twice: then none is lost. What a killed server had reserved counts too: it comes back when frames are needed.
+ * twice, and before that the arena's own counts must add up: then none is lost. What a killed server had reserved
+ * counts too: it comes back when frames are needed.
  */
 #include <errno.h>
 #include <signal.h>
@@ -341,6 +342,7 @@ static int ask_arena(struct replay *replay)
     struct bench_result *result = &replay->result;
     struct kvshm_stats stats;
     struct kvshm_info info;
+    uint64_t told;
     kvshm *kv;
 
     kvshm_stats_init(&stats);
@@ -360,7 +362,12 @@ static int ask_arena(struct replay *replay)
     result->evicted_pages = stats.evicted_pages;
     result->frames = info.frames;
     result->segment_bytes = info.segment_bytes;
+    told = info.frames_free + info.pages + info.pages_limbo + info.frames_reserved;
     result->frames_accounted = count_frames(kv, &info);
+    if (told != info.frames) {
+        tool_error("the arena counts %llu frames, free and in use", (unsigned long long)told);
+        result->frames_accounted = told;
+    }
     kvshm_detach(kv);
     return 0;
 }
