@@ -170,8 +170,11 @@ static void settle_limbo(kvshm *kv, uint64_t *held)
         progress(kv, record);
     }
     for (uint32_t record = 0; record < kv->record_count; record++) {
-        if (state_of(kv, record) == KVSHM__PLACE_AWAY)
-            kvshm__evict_to_limbo(kv, record);
+        if (state_of(kv, record) != KVSHM__PLACE_AWAY)
+            continue;
+        if (KVSHM__LOAD(&kv->records[record].length) & KVSHM__KEY_ONLY)
+            kvshm__index_clear(kv, record); /* as kvshm__evict_take_away() does */
+        kvshm__evict_to_limbo(kv, record);
     }
 }
 
