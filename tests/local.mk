@@ -11,6 +11,7 @@ MODULE_TESTS = \
 	tests/check_differential \
 	tests/check_errors \
 	tests/check_fork \
+	tests/check_frames \
 	tests/check_hot_path \
 	tests/check_layout \
 	tests/check_look \
@@ -24,7 +25,8 @@ MODULE_TESTS = \
 	tests/check_segment \
 	tests/check_sys \
 	tests/check_tokens \
-	tests/check_validate
+	tests/check_validate \
+	tests/check_writer
 
 tests_check_bench_SOURCES = \
 	tests/check_bench.c \
