@@ -19,6 +19,7 @@
 #include <xxhash.h>
 
 #include "errors.h"
+#include "handle.h"
 
 /* Shared with the processes of the cases: codes seen, by their distance from the first. */
 static atomic_uint *provoked;
@@ -38,6 +39,15 @@ void errors_say_value(uint64_t value)
 
     snprintf(text, sizeof(text), "%" PRIu64, value);
     ts_says(text);
+}
+
+bool errors_no_memory;
+void *__real_kvshm__private_alloc(size_t size);
+void *__wrap_kvshm__private_alloc(size_t size);
+
+void *__wrap_kvshm__private_alloc(size_t size)
+{
+    return errors_no_memory ? NULL : __real_kvshm__private_alloc(size);
 }
 
 const uint32_t errors_tokens[16] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
@@ -163,6 +173,10 @@ START_TEST(test_arguments_of_lookup_and_match)
     FAILS(kvshm_lookup(kv, NULL, 0, &lease), -EINVAL, "prefix");
     FAILS(kvshm_lookup(kv, &prefix, 0, NULL), -EINVAL, "lease");
     FAILS(kvshm_lookup(NULL, &prefix, 0, &lease), -EINVAL, "handle");
+    FAILS(kvshm_remove(kv, &none), -EINVAL, "n is 0");
+    FAILS(kvshm_remove(NULL, &prefix), -EINVAL, "handle");
+    FAILS(kvshm_evict_lru(NULL), -EINVAL, "handle");
+    FAILS(kvshm_clear(NULL), -EINVAL, "handle");
     ck_assert(!kvshm_contains(kv, &none));
     ck_assert(!kvshm_contains(NULL, &prefix));
     errors_same_state(kv, &before);
@@ -443,6 +457,55 @@ START_TEST(test_made_before_a_clear)
 }
 END_TEST
 
+START_TEST(test_no_memory)
+{
+    struct kvshm_config config = errors_config();
+    kvshm *kv = make(&config);
+    struct kvshm_prefix prefix = errors_prefix(12);
+    struct errors_state before;
+    struct kvshm_reservation r;
+    struct kvshm_reservation more;
+
+    ts_is(kvshm_reserve(kv, 3, 0, &r), 0);
+    before = errors_state(kv);
+    errors_no_memory = true;
+    FAILS(kvshm_reserve(kv, 2, 0, &more), -ENOMEM, "2");
+    ck_assert_uint_eq(more.pages, 0);
+    FAILS(kvshm_insert(kv, &prefix, NULL, &r, 0), -ENOMEM, "3");
+    ck_assert_uint_eq(r.pages, 3);
+    FAILS(kvshm_foreach(kv, add_stamp, NULL), -ENOMEM, "memory");
+    errors_no_memory = false;
+    errors_same_state(kv, &before);
+    ts_is(kvshm_insert(kv, &prefix, NULL, &r, 0), 0);
+    ts_detach(kv);
+}
+END_TEST
+
+/* Lists and owners of frames that someone has overwritten. */
+START_TEST(test_damaged_frames)
+{
+    struct kvshm_config config = errors_config();
+    kvshm *kv = make(&config);
+    struct kvshm_derived *derived = &kv->header->derived;
+    struct kvshm_prefix prefix = errors_prefix(12);
+    struct kvshm_reservation r;
+    struct kvshm_reservation more;
+    uint64_t owner = 0;
+
+    ts_is(kvshm_reserve(kv, 3, 0, &r), 0);
+    owner = atomic_load(&kv->owners[r.frames[1]].owner);
+    atomic_store(&kv->owners[r.frames[1]].owner, 0);
+    insert_fails(kv, &prefix, NULL, &r, 0, KVSHM_E_DAMAGED, "frame");
+    atomic_store(&kv->owners[r.frames[1]].owner, owner);
+    ts_is(kvshm_insert(kv, &prefix, NULL, &r, 0), 0);
+    atomic_store(&derived->free_frame1, 0);
+    atomic_store(&derived->fresh_frame, ERRORS_FRAMES);
+    FAILS(kvshm_reserve(kv, 4, 0, &more), KVSHM_E_DAMAGED, "calls");
+    ck_assert_uint_eq(more.pages, 0);
+    ts_detach(kv);
+}
+END_TEST
+
 /* ---- Handles that may not --------------------------------------------------------------------------------------- */
 
 START_TEST(test_read_only_handle)
@@ -505,6 +568,8 @@ static int calls_of_child(void *arg)
     struct kvshm_info info;
     struct kvshm_stats stats;
     uint8_t bytes[ERRORS_PAGE_BYTES];
+    uint64_t offsets[1];
+    const void *pages[1];
 
     kvshm_info_init(&info);
     kvshm_stats_init(&stats);
@@ -522,6 +587,9 @@ static int calls_of_child(void *arg)
     ts_need(refused(kvshm_info(kv, &info)));
     ts_need(refused(kvshm_stats(kv, &stats)));
     ts_need(refused(kvshm_foreach(kv, foreach_nothing, NULL)));
+    ts_need(refused(kvshm_lease_offsets(&held->lease, 0, 1, offsets)));
+    ts_need(refused(kvshm_lease_pages(&held->lease, 0, 1, pages)));
+    ts_need(refused(kvshm_reservation_offsets(&held->r, 0, 1, offsets)));
     ts_need(kvshm_lease_page(&held->lease, 0) == NULL);
     ts_need(kvshm_reservation_page(&held->r, 0) == NULL);
     ts_need(kvshm_at(kv, 1 << 20) == NULL);
@@ -708,6 +776,8 @@ int main(void)
     tcase_add_test(tcase, test_heads_that_do_not_fit);
     tcase_add_test(tcase, test_key_only_head);
     tcase_add_test(tcase, test_made_before_a_clear);
+    tcase_add_test(tcase, test_no_memory);
+    tcase_add_test(tcase, test_damaged_frames);
     tcase_add_test(tcase, test_read_only_handle);
     tcase_add_test(tcase, test_handle_of_the_parent);
     tcase_add_test(tcase, test_writer_that_does_not_move);

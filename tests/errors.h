@@ -28,6 +28,9 @@ void errors_note(int64_t code);
 /* The sentence has the number. */
 void errors_say_value(uint64_t value);
 
+/* While set, the library gets no memory of the process's own (check_errors is linked with a wrapper of its call). */
+extern bool errors_no_memory;
+
 /* 1, 2, 3, ... */
 extern const uint32_t errors_tokens[16];
 struct kvshm_prefix errors_prefix(uint32_t n);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -238,6 +239,42 @@ START_TEST(test_create_without_space)
 }
 END_TEST
 
+/* What the system would answer with a signal is asked before. */
+START_TEST(test_create_beyond_the_file_limit)
+{
+    struct kvshm_config config = errors_config();
+    struct rlimit before;
+    struct rlimit small;
+    kvshm *kv = NULL;
+    int code = 0;
+
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = (struct rlimit){.rlim_cur = 1 << 20, .rlim_max = before.rlim_max};
+    config.frames = 1 << 16;
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
+    code = kvshm_create("limit", &config, 0, &kv);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
+    FAILS(code, -EFBIG, "1048576");
+    ck_assert_ptr_null(kv);
+    ck_assert_uint_eq(ts_dir_names(), 0);
+}
+END_TEST
+
+START_TEST(test_create_without_memory)
+{
+    struct kvshm_config config = errors_config();
+    kvshm *kv = NULL;
+    int code = 0;
+
+    errors_no_memory = true;
+    code = kvshm_create("memory", &config, 0, &kv);
+    errors_no_memory = false;
+    FAILS(code, -ENOMEM, "memory");
+    ck_assert_ptr_null(kv);
+    ck_assert_uint_eq(ts_dir_names(), 0);
+}
+END_TEST
+
 START_TEST(test_create_twice)
 {
     struct kvshm_config config = errors_config();
@@ -279,6 +316,7 @@ START_TEST(test_creators_take_turns)
     kvshm__sys.sleep_ns = own_sleep;
     FAILS(kvshm_create("turn", &config, 0, &kv), KVSHM_E_BUSY_CREATORS, getenv("KVSHM_DIR"));
     ck_assert_ptr_null(kv);
+    FAILS(kvshm_unlink("turn", 0), KVSHM_E_BUSY_CREATORS, getenv("KVSHM_DIR"));
     kvshm__sys = kvshm__sys_real;
     close(fd);
     ck_assert_uint_eq(ts_dir_names(), 0);
@@ -299,6 +337,51 @@ START_TEST(test_attach_what_is_not_there)
     FAILS(kvshm_open("nothing", NULL, KVSHM_RDONLY, &kv), -ENOENT, "nothing");
     FAILS(kvshm_unlink("nothing", 0), -ENOENT, "nothing");
     FAILS(kvshm_unlink("nothing", KVSHM_FORCE), -ENOENT, "nothing");
+    FAILS(kvshm_open("nothing", NULL, 0, &kv), -EINVAL, "config");
+    ck_assert_uint_eq(ts_dir_names(), 0);
+}
+END_TEST
+
+static int stop_at_first(const char *name, const char *path, void *arg)
+{
+    (void)name;
+    (void)path;
+    (void)arg;
+    return 7;
+}
+
+START_TEST(test_folder_that_is_not_there)
+{
+    struct kvshm_config config = errors_config();
+    char path[4096];
+    kvshm *kv = NULL;
+
+    snprintf(path, sizeof(path), "%s/nowhere", getenv("KVSHM_DIR"));
+    ck_assert_int_eq(setenv("KVSHM_DIR", path, 1), 0);
+    FAILS(kvshm_list(stop_at_first, NULL), -ENOENT, path);
+    FAILS(kvshm_create("a", &config, 0, &kv), -ENOENT, path);
+    FAILS(kvshm_attach("a", NULL, 0, &kv), -ENOENT, path);
+    ck_assert_int_eq(setenv("KVSHM_DIR", "relative", 1), 0);
+    FAILS(kvshm_list(stop_at_first, NULL), -EINVAL, "relative");
+    FAILS(kvshm_create("a", &config, 0, &kv), -EINVAL, "relative");
+}
+END_TEST
+
+START_TEST(test_symbolic_link)
+{
+    struct kvshm_config config = errors_config();
+    kvshm *real = ts_create("real", &config);
+    char path[4096];
+    kvshm *kv = NULL;
+
+    snprintf(path, sizeof(path), "%s/link", getenv("KVSHM_DIR"));
+    ck_assert_int_eq(symlink("real", path), 0);
+    FAILS(kvshm_attach("link", NULL, 0, &kv), -ELOOP, "link");
+    FAILS(kvshm_attach("link", NULL, KVSHM_RDONLY, &kv), -ELOOP, "link");
+    FAILS(kvshm_open("link", &config, 0, &kv), -ELOOP, "link");
+    ck_assert_ptr_null(kv);
+    ck_assert_int_eq(unlink(path), 0);
+    ts_detach(real);
 }
 END_TEST
 
@@ -469,14 +552,24 @@ END_TEST
 START_TEST(test_fingerprint_named_too_late)
 {
     struct kvshm_config config = errors_config();
-    kvshm *creator = ts_create("late", &config);
+    struct kvshm_header *header = NULL;
+    kvshm *creator = NULL;
     kvshm *kv = NULL;
 
+    config.stall_ms = 20;
+    creator = ts_create("late", &config);
     ck_assert_int_eq(ts_insert(creator, 0, 0, errors_tokens, 4), 0);
     config.fingerprint[5] = 1;
     FAILS(kvshm_attach("late", &config, 0, &kv), KVSHM_E_FINGERPRINT, "fingerprint");
     ck_assert_ptr_null(kv);
     ck_assert_int_eq(kvshm_evict_lru(creator), 1);
+    FAILS(kvshm_attach("late", &config, KVSHM_RDONLY, &kv), KVSHM_E_FINGERPRINT, "fingerprint");
+    header = errors_header("late");
+    atomic_store(&header->lock.word, errors_state(creator).info.client); /* and does not move */
+    FAILS(kvshm_attach("late", &config, 0, &kv), KVSHM_E_STALLED, "late");
+    ck_assert_ptr_null(kv);
+    atomic_store(&header->lock.word, 0);
+    errors_header_close(header);
     ts_is(kvshm_attach("late", &config, 0, &kv), 0);
     ts_detach(kv);
     ts_detach(creator);
@@ -612,9 +705,13 @@ void errors_add_arena_cases(TCase *tcase)
     tcase_add_test(tcase, test_fields_of_geometry);
     tcase_add_test(tcase, test_geometry_of_opaque_pages);
     tcase_add_test(tcase, test_create_without_space);
+    tcase_add_test(tcase, test_create_beyond_the_file_limit);
+    tcase_add_test(tcase, test_create_without_memory);
     tcase_add_test(tcase, test_create_twice);
     tcase_add_test(tcase, test_creators_take_turns);
     tcase_add_test(tcase, test_attach_what_is_not_there);
+    tcase_add_test(tcase, test_folder_that_is_not_there);
+    tcase_add_test(tcase, test_symbolic_link);
     tcase_add_test(tcase, test_attach_without_permission);
     tcase_add_test(tcase, test_files_that_are_no_arenas);
     tcase_add_test(tcase, test_arenas_of_others);

@@ -47,6 +47,7 @@ tests_check_errors_SOURCES = \
 	tests/check_errors.c \
 	tests/errors.h \
 	tests/errors_arena.c
+tests_check_errors_LDFLAGS = -Wl,--wrap=kvshm__private_alloc
 
 tests_check_hot_path_SOURCES = \
 	tests/check_hot_path.c \
