@@ -22,8 +22,8 @@ bool kvshm__recency_hardware(void);
 /* A stamp: later than all given before it on this host. */
 uint64_t kvshm__recency_now(const kvshm *kv);
 
-/* A use of the entry whose stamp was seen; nothing if it is 0 or has changed since. The new stamp, or the one seen.
-   Any thread, no lock. */
+/* A use of the entry whose stamp was seen; nothing if it is 0 or has changed since. The stamp it has then (0: removed
+   meanwhile). Any thread, no lock. */
 uint64_t kvshm__recency_touch(const kvshm *kv, uint32_t record, uint64_t seen);
 
 /* ---- With the writer lock --------------------------------------------------------------------------------- */

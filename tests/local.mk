@@ -17,10 +17,12 @@ MODULE_TESTS = \
 	tests/check_look \
 	tests/check_mend \
 	tests/check_message \
+	tests/check_pages \
 	tests/check_place \
 	tests/check_plan \
 	tests/check_private \
 	tests/check_processes \
+	tests/check_recency \
 	tests/check_seed \
 	tests/check_segment \
 	tests/check_sys \
