@@ -3,6 +3,7 @@
 #
 # What kvshmctl does, says and refuses, by golden output.
 
+: "${abs_top_srcdir:?}"
 expected=$abs_top_srcdir/tests/tool_ctl.expected
 . "$abs_top_srcdir/tests/tool_lib.sh"
 

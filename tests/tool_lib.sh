@@ -11,7 +11,9 @@
 # With KVSHM_UPDATE=FILE in the environment the sections are written there, to be looked at and taken over.
 
 # shellcheck shell=sh
+# shellcheck disable=SC2034,SC2154 # $pid, $client and $expected are also the reader's
 set -u
+: "${abs_top_builddir:?}"
 
 PATH=$abs_top_builddir/tools:$abs_top_builddir/tests:$PATH
 LC_ALL=C

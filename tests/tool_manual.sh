@@ -3,6 +3,7 @@
 #
 # The manuals of the tools say what the tools say: the options with their arguments, the columns, the commands.
 
+: "${abs_top_srcdir:?}"
 expected=/dev/null
 . "$abs_top_srcdir/tests/tool_lib.sh"
 

@@ -4,6 +4,7 @@
 # What kvshm shows of clients: four servers, of which one is stopped and alive, and one killed and dead. With all the
 # living stopped everything is still shown, and the segment stays as it is, byte for byte.
 
+: "${abs_top_srcdir:?}"
 expected=$abs_top_srcdir/tests/tool_servers.expected
 . "$abs_top_srcdir/tests/tool_lib.sh"
 

@@ -3,6 +3,7 @@
 #
 # What kvshm shows of arenas, entries and damage, by golden output. tool_servers.sh looks at clients.
 
+: "${abs_top_srcdir:?}"
 expected=$abs_top_srcdir/tests/tool_view.expected
 . "$abs_top_srcdir/tests/tool_lib.sh"
 
