@@ -90,7 +90,10 @@ struct ts_gate {
 };
 void ts_gate_make(struct ts_gate *gate);
 void ts_gate_open(struct ts_gate *gate);
-/* true: opened; false: all that could open it are gone (close the other end first with ts_gate_only_wait). */
+/*
+ * true: opened; false: all that could open it are gone (close the other end first with ts_gate_only_wait, which
+ * changes the struct: of a gate in shared memory, give it a copy).
+ */
 bool ts_gate_wait(struct ts_gate *gate);
 void ts_gate_only_wait(struct ts_gate *gate);
 void ts_gate_close(struct ts_gate *gate);
