@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "index.h"
+#include "tokens.h"
 
 #define KEY_TOKENS 8 /* a key as the tokens that its content is made from */
 
@@ -65,6 +66,37 @@ struct kvshm_prefix in_key(uint32_t key, uint32_t n)
     memcpy(bytes, &key, sizeof(key));
     bytes[KVSHM_KEY_BYTES - 1] = (uint8_t)key;
     kvshm_prefix_init_key(&prefix, 0, 0, bytes, n);
+    return prefix;
+}
+
+static bool same_reach(const kvshm *kv, uint64_t a, uint64_t b)
+{
+    kvshm_a64 *a1 = kvshm__index_reach(kv, a, 0),
+              *a2 = kvshm__index_reach(kv, a, KVSHM__BUCKET_WORDS);
+    kvshm_a64 *b1 = kvshm__index_reach(kv, b, 0),
+              *b2 = kvshm__index_reach(kv, b, KVSHM__BUCKET_WORDS);
+
+    return (a1 == b1 && a2 == b2) || (a1 == b2 && a2 == b1);
+}
+
+struct kvshm_prefix in_crowd(const kvshm *kv, uint32_t i)
+{
+    static uint32_t tokens[IN_CROWD][4];
+    static const kvshm *of;
+    struct kvshm_prefix prefix;
+    uint64_t root = kvshm__hash_root(kv->secret, 0, 0), first = 0;
+
+    for (uint32_t n = 0, try = 1u << 30; of != kv && n < IN_CROWD; try++) {
+        uint32_t page[4] = {try, 1, 2, 3};
+        uint64_t hash = kvshm__hash_page(kv->secret, root, page, 4);
+
+        if (n == 0)
+            first = hash;
+        if (same_reach(kv, first, hash))
+            memcpy(tokens[n++], page, sizeof(page));
+    }
+    of = kv;
+    kvshm_prefix_init(&prefix, 0, 0, tokens[i], 4);
     return prefix;
 }
 

@@ -26,6 +26,11 @@ struct kvshm_prefix in_range(uint32_t first, uint32_t n);
 /* The key-only prefix whose key is made of key. */
 struct kvshm_prefix in_key(uint32_t key, uint32_t n);
 
+/* Prefixes of one whole page of four tokens, all of whose index words stand in the same two buckets; i < IN_CROWD. For an
+   arena of four tokens a page. The tokens stay good. */
+#define IN_CROWD 20
+struct kvshm_prefix in_crowd(const kvshm *kv, uint32_t i);
+
 /* Reserve what prefix needs behind head, and fill it. kvshm_reserve()'s answer; no page is needed: 0, empty. */
 int in_fill(kvshm *kv, const struct kvshm_prefix *prefix, const struct kvshm_lease *head,
             struct kvshm_reservation *r);

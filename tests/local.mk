@@ -13,7 +13,9 @@ MODULE_TESTS = \
 	tests/check_fork \
 	tests/check_frames \
 	tests/check_hot_path \
+	tests/check_index \
 	tests/check_layout \
+	tests/check_lease \
 	tests/check_look \
 	tests/check_mend \
 	tests/check_message \
