@@ -202,13 +202,8 @@ static int raw_child(void *arg)
 START_TEST(test_raw_clone)
 {
     static char stack[262144] __attribute__((aligned(16)));
-    const char *sanitizers = getenv("KVSHM_SANITIZERS");
     pid_t pid;
 
-    if (sanitizers != NULL && strstr(sanitizers, "thread") != NULL) {
-        printf("SKIP test_raw_clone: ThreadSanitizer does not follow a raw clone\n");
-        return;
-    }
     pid = clone(raw_child, stack + sizeof(stack), SIGCHLD, NULL);
     ck_assert_int_gt(pid, 0);
     ck_assert_int_eq(ts_wait(pid), 0);
