@@ -7,7 +7,7 @@
  *
  * - Each handle has a page that the kernel wipes in every child, raw clone's too (MADV_WIPEONFORK). It holds 1 in the
  *   process that attached. Every public call looks at it first.
- * - The segment's mappings are not in the child at all (MADV_DONTFORK).
+ * - The segment's mappings are not in the child at all (MADV_DONTFORK); one would keep the parent alive as a descriptor does.
  * - All handles of the process stand in a list. fork() in the child, before it returns, closes their descriptors.
  *   A raw clone runs no handler; its child keeps the parent alive until it ends or executes a program.
  *

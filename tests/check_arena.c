@@ -369,10 +369,10 @@ END_TEST
 
 START_TEST(test_long_path)
 {
-    char deep[300];
+    char deep[512];
     kvshm *kv;
 
-    snprintf(deep, sizeof(deep), "%s/%0200d", getenv("KVSHM_DIR"), 7);
+    snprintf(deep, sizeof(deep), "%s/%0240d", getenv("KVSHM_DIR"), 7);
     ck_assert_int_eq(mkdir(deep, 0700), 0);
     setenv("KVSHM_DIR", deep, 1);
     kv = ts_create("a", &config);
