@@ -280,6 +280,7 @@ static void clear_words(kvshm *kv)
             move_counter(&leases[i].counters[c], &totals[KVSHM__COUNTERS_ROOM - 4 + c]);
     }
     KVSHM__STORE_REL(&client->lease_high, 0);
+    KVSHM__STORE(&client->device_frames, 0); /* a place given back may still count what its sweep did not reach */
     for (uint32_t i = 0; i < kv->max_leases; i++) {
         if (KVSHM__LOAD(&reservations[i]) != KVSHM__RESERVATION_EMPTY)
             KVSHM__STORE_REL(&reservations[i], KVSHM__RESERVATION_EMPTY);
