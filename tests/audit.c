@@ -225,7 +225,7 @@ static void check_parent(struct look *l, uint32_t record)
     } else if (parent == KVSHM__NO_RECORD || !in_use(kv, parent)) {
         found(l, "record %u is in use and its parent is not there", record);
     } else {
-        if (published(kv, record) && !published(kv, parent))
+        if (published(kv, record) && !published(kv, parent) && of_this_epoch(kv, record))
             found(l, "record %u is published and its parent %u is not", record, parent);
         if (KVSHM__LOAD(&kv->records[record].epoch) != KVSHM__LOAD(&kv->records[parent].epoch))
             found(l, "record %u is not of its parent's epoch", record);

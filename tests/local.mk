@@ -10,6 +10,7 @@ MODULE_TESTS = \
 	tests/check_config \
 	tests/check_differential \
 	tests/check_errors \
+	tests/check_evict \
 	tests/check_fork \
 	tests/check_frames \
 	tests/check_hot_path \
