@@ -489,7 +489,7 @@ END_TEST
 START_TEST(test_word_is_had_from_the_oldest_in_reach)
 {
     kvshm *kv = in_create(4, 64, 32);
-    struct kvshm_prefix crowd, elsewhere = in_range(0, 3);
+    struct kvshm_prefix crowd, elsewhere = in_outsider(kv);
 
     ts_is(in_insert(kv, &elsewhere, NULL, 0), 0); /* the oldest of all */
     for (uint32_t i = 0; i < 16; i++) {
@@ -516,7 +516,7 @@ END_TEST
 START_TEST(test_words_that_cost_nobody_are_had_first)
 {
     kvshm *kv = in_create(4, 64, 32);
-    struct kvshm_prefix crowd, below;
+    struct kvshm_prefix crowd, outsider;
     struct kvshm_lease lease[16];
 
     for (uint32_t i = 0; i < 16; i++) {
@@ -534,8 +534,8 @@ START_TEST(test_words_that_cost_nobody_are_had_first)
     }
     for (uint32_t i = 0; i < 16; i++)
         kvshm_release(kv, &lease[i]);
-    below = in_range(0, 3);
-    ts_is(in_insert(kv, &below, NULL, 0), 0);
+    outsider = in_outsider(kv);
+    ts_is(in_insert(kv, &outsider, NULL, 0), 0);
     crowd = in_crowd(kv, 16);
     ts_is(in_insert(kv, &crowd, NULL, 0), 0);
     in_audit_swept(kv);

@@ -100,6 +100,42 @@ struct kvshm_prefix in_crowd(const kvshm *kv, uint32_t i)
     return prefix;
 }
 
+bool in_crowded(const kvshm *kv, uint64_t hash)
+{
+    struct kvshm_prefix prefix = in_crowd(kv, 0);
+
+    return same_reach(
+        kv, hash,
+        kvshm__hash_page(kv->secret, kvshm__hash_root(kv->secret, 0, 0), prefix.tokens, 4));
+}
+
+bool in_elsewhere(const kvshm *kv, uint64_t hash)
+{
+    struct kvshm_prefix prefix = in_crowd(kv, 0);
+    uint64_t crowd =
+        kvshm__hash_page(kv->secret, kvshm__hash_root(kv->secret, 0, 0), prefix.tokens, 4);
+
+    for (uint32_t i = 0; i < 4; i++) {
+        if (kvshm__index_reach(kv, crowd, i / 2 * KVSHM__BUCKET_WORDS) ==
+            kvshm__index_reach(kv, hash, i % 2 * KVSHM__BUCKET_WORDS))
+            return false;
+    }
+    return true;
+}
+
+struct kvshm_prefix in_outsider(const kvshm *kv)
+{
+    static uint32_t tokens[3];
+    struct kvshm_prefix prefix;
+
+    do
+        tokens[0]++;
+    while (!in_elsewhere(
+        kv, kvshm__hash_page(kv->secret, kvshm__hash_root(kv->secret, 0, 0), tokens, 3)));
+    kvshm_prefix_init(&prefix, 0, 0, tokens, 3);
+    return prefix;
+}
+
 /* ---- Content ----------------------------------------------------------------------------------------- */
 
 /* A key-only page: the number of its filling, then bytes made from key, position and that number. */

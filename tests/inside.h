@@ -30,6 +30,11 @@ struct kvshm_prefix in_key(uint32_t key, uint32_t n);
    arena of four tokens a page. The tokens stay good. */
 #define IN_CROWD 20
 struct kvshm_prefix in_crowd(const kvshm *kv, uint32_t i);
+/* Do the words of that hash stand there, too; do they stand in other lines? */
+bool in_crowded(const kvshm *kv, uint64_t hash);
+bool in_elsewhere(const kvshm *kv, uint64_t hash);
+/* A prefix of three tokens whose words stand elsewhere; until the next call. */
+struct kvshm_prefix in_outsider(const kvshm *kv);
 
 /* Reserve what prefix needs behind head, and fill it. kvshm_reserve()'s answer; no page is needed: 0, empty. */
 int in_fill(kvshm *kv, const struct kvshm_prefix *prefix, const struct kvshm_lease *head,

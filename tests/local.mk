@@ -15,6 +15,7 @@ MODULE_TESTS = \
 	tests/check_frames \
 	tests/check_hot_path \
 	tests/check_index \
+	tests/check_insert \
 	tests/check_layout \
 	tests/check_lease \
 	tests/check_look \
@@ -25,6 +26,7 @@ MODULE_TESTS = \
 	tests/check_plan \
 	tests/check_private \
 	tests/check_processes \
+	tests/check_readers \
 	tests/check_recency \
 	tests/check_seed \
 	tests/check_segment \
@@ -62,8 +64,11 @@ tests_check_layout_SOURCES = \
 	tests/check_layout.c \
 	tests/layout.def
 
+STEPPED = tests/libsupport.la tests/libstepped.la lib/libkvshm-internal.la $(CHECK_LIBS)
 tests_check_mend_CPPFLAGS = $(AM_CPPFLAGS) -DKVSHM_STEP
-tests_check_mend_LDADD = tests/libsupport.la tests/libstepped.la lib/libkvshm-internal.la $(CHECK_LIBS)
+tests_check_mend_LDADD = $(STEPPED)
+tests_check_readers_CPPFLAGS = $(AM_CPPFLAGS) -DKVSHM_STEP
+tests_check_readers_LDADD = $(STEPPED)
 
 SCRIPT_TESTS = \
 	tests/bench_count.sh \
