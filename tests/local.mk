@@ -9,6 +9,7 @@ MODULE_TESTS = \
 	tests/check_client \
 	tests/check_config \
 	tests/check_differential \
+	tests/check_entries \
 	tests/check_errors \
 	tests/check_evict \
 	tests/check_fork \
@@ -27,6 +28,7 @@ MODULE_TESTS = \
 	tests/check_private \
 	tests/check_processes \
 	tests/check_readers \
+	tests/check_reap \
 	tests/check_recency \
 	tests/check_seed \
 	tests/check_segment \
