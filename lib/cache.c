@@ -253,7 +253,10 @@ static uint64_t offset_of(const kvshm *kv, uint32_t record)
     uint64_t place = KVSHM__LOAD_ACQ(&kv->records[record].place);
     uint32_t frame = kvshm__place_frame(place);
 
-    return kvshm__place_state(place) != KVSHM__PLACE_NONE && frame < kv->frame_count ? kvshm__frame_offset(kv, frame) : 0;
+    if (kvshm__place_state(place) == KVSHM__PLACE_NONE || frame >= kv->frame_count ||
+        KVSHM__LOAD(&kv->owners[frame].owner) != kvshm__owner_page(record))
+        return 0;
+    return kvshm__frame_offset(kv, frame);
 }
 
 KVSHM_API const void *kvshm_lease_page(const struct kvshm_lease *lease, uint32_t i)
@@ -333,7 +336,8 @@ static bool copy_unleased(const kvshm *kv, uint32_t record, uint64_t seq, uint8_
     uint64_t place = KVSHM__LOAD_ACQ(&r->place);
     uint32_t frame = kvshm__place_frame(place);
 
-    if (!kvshm__place_published(place) || frame >= kv->frame_count)
+    if (!kvshm__place_published(place) || frame >= kv->frame_count ||
+        KVSHM__LOAD(&kv->owners[frame].owner) != kvshm__owner_page(record))
         return false;
     if (to)
         copy_page(to, kv->read_base + kvshm__frame_offset(kv, frame), kv->page_bytes);

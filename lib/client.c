@@ -242,6 +242,9 @@ static bool take_free_place(kvshm *kv, uint64_t *before)
 
             if (pass == 0 ? number != 0 : number == 0 || !abandoned(kv, place, number))
                 continue;
+            /* First, so that a sweep finds its frames when its number stands nowhere, whatever stops us here. */
+            if (number != 0)
+                KVSHM__STORE_REL(&kv->header->sweep_wanted, 1);
             if (!kvshm__cas(number_of(kv, place), number, kv->client))
                 continue;
             kv->place = place;

@@ -45,11 +45,12 @@ uint32_t kvshm__frames_take(kvshm *kv, uint64_t owner)
 
     if (frame == KVSHM__NO_FRAME)
         return frame;
+    /* Counted first: while a dead client has such frames its place is not taken over, and it is found by its label. */
+    if (kvshm__owner_kind(owner) == KVSHM__OWNER_DEVICE)
+        KVSHM__ADD(&kv->clients[kv->place].device_frames, 1);
     KVSHM__STORE_REL(&kv->owners[frame].owner, owner);
     KVSHM__ADD(&derived(kv)->frames_free, -1);
     KVSHM__ADD(&derived(kv)->frames_reserved, 1);
-    if (kvshm__owner_kind(owner) == KVSHM__OWNER_DEVICE)
-        KVSHM__ADD(&kv->clients[kv->place].device_frames, 1);
     return frame;
 }
 
@@ -136,6 +137,9 @@ static void judge(kvshm *kv, struct verdict *v, uint64_t client)
     v->client = client;
     v->counts = kvshm__client_counts(kv, client);
     v->place = kvshm__client_find(kv, client);
+    /* It was taken for dead and alone a moment ago (a join that will be refused): to be asked about again. */
+    if (v->counts && v->place >= 0 && KVSHM__LOAD(&kv->clients[v->place].swept) == client)
+        KVSHM__STORE(&kv->clients[v->place].swept, 0);
 }
 
 static bool to_be_swept(kvshm *kv, struct verdict *v, uint64_t owner, uint64_t device)
@@ -147,7 +151,9 @@ static bool to_be_swept(kvshm *kv, struct verdict *v, uint64_t owner, uint64_t d
     if (kind != KVSHM__OWNER_RESERVED && kind != KVSHM__OWNER_DEVICE)
         return false;
     judge(kv, v, client);
-    if (v->place >= 0 && word < kv->max_leases) {
+    if (v->place < 0)
+        return true; /* it gave its place back, and all that it had was cancelled; or it died and held no more */
+    if (word < kv->max_leases) {
         size_t at = (size_t)v->place * kv->max_leases + word;
         if (KVSHM__LOAD(&kv->reservations[at]) == KVSHM__RESERVATION_SWEPT)
             return true;

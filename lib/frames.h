@@ -2,9 +2,10 @@
 /*
  * frames.h - whose each frame is: free, reserved by a client, or of a page.
  *
- * All calls need the writer lock, unless said otherwise. A frame's owner word changes before any other word about
- * the frame (F1), so after a death anywhere the owner words tell what the dead had; the free list and the counts
- * are derived from them.
+ * All calls need the writer lock, unless said otherwise. A frame is a page's if and only if its owner word names the
+ * record and the record's place names the frame (F1): the owner word says whose it is, and changes before the page is
+ * found, or the frame given to another. So after a death anywhere the owner words tell what the dead had; the free
+ * list and the counts are derived from them.
  *
  * A reservation is a word in its client's table and the frames whose owner words name client and word. Cancelling
  * is one store to the word by its owner, without the lock; the frames are swept later by who needs frames, and only

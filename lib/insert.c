@@ -256,24 +256,28 @@ static int hold(struct job *j, uint32_t deepest, bool is_new)
     return 0;
 }
 
-/* Publish page i in its reserved frame behind parent; the deepest is an entry from its first moment on. */
-static void publish(struct job *j, uint32_t i, uint32_t parent)
+/* Write the record of page i behind parent: in its reserved frame, and found by nobody yet. */
+static void prepare(struct job *j, uint32_t i, uint32_t parent)
 {
-    kvshm *kv = j->kv;
     struct fresh *f = &j->fresh[i - j->head_pages];
     struct kvshm__page_spec spec = spec_of_page(j, i, parent);
-    uint32_t frame = j->r->frames[i - j->head_pages];
 
-    kvshm__frames_to_page(kv, frame, f->record);
-    kvshm__pages_write(kv, f->record, &spec);
-    kvshm__pages_settle(kv, f->record, frame);
-    if (i + 1 == j->pages)
-        kvshm__recency_add(kv, f->record);
-    kvshm__index_set(f->word ? f->word : j->replaced.at, spec.hash, f->record);
-    kvshm__count(kv, KVSHM__CNT_published_pages, 1);
+    kvshm__pages_write(j->kv, f->record, &spec);
+    kvshm__pages_settle(j->kv, f->record, j->r->frames[i - j->head_pages]);
 }
 
-/* Publish pages first .. pages - 1, root to leaf, behind deepest. Nothing changes if it fails. */
+/* Page i is found from now on; the deepest is an entry from its first moment on. */
+static void publish(struct job *j, uint32_t i)
+{
+    struct fresh *f = &j->fresh[i - j->head_pages];
+
+    if (i + 1 == j->pages)
+        kvshm__recency_add(j->kv, f->record);
+    kvshm__index_set(f->word ? f->word : j->replaced.at, f->hash, f->record);
+    kvshm__count(j->kv, KVSHM__CNT_published_pages, 1);
+}
+
+/* Publish pages first .. pages - 1 behind deepest, in the steps of I1 and I3. Nothing changes if it fails. */
 static int publish_rest(struct job *j, uint32_t first, uint32_t *deepest)
 {
     int err = take_all(j, first);
@@ -285,9 +289,13 @@ static int publish_rest(struct job *j, uint32_t first, uint32_t *deepest)
         return err;
     }
     for (uint32_t i = first; i < j->pages; i++) {
-        publish(j, i, *deepest);
+        prepare(j, i, *deepest);
         *deepest = j->fresh[i - j->head_pages].record;
     }
+    for (uint32_t i = j->pages; i-- > first;)
+        kvshm__frames_to_page(j->kv, j->r->frames[i - j->head_pages], j->fresh[i - j->head_pages].record);
+    for (uint32_t i = first; i < j->pages; i++)
+        publish(j, i);
     return 0;
 }
 

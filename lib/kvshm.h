@@ -9,7 +9,8 @@
  * Caveats, first
  *
  * - Who may write to an arena may damage it: give it the mode and the group of those you trust with every
- *   prompt in it. Damage is answered by an error or a miss, never by a crash or by wrong bytes.
+ *   prompt in it. Damage to tables is answered by an error or a miss, never by a crash; the bytes of frames are as
+ *   good as those who may write them.
  * - A page's identity is (adapter, tenant, the tokens before it, its tokens): equal identity is taken for
  *   equal content. What else makes content differ belongs in the fingerprint, the adapter id or the tenant.
  * - A client counts as alive while any copy of its descriptors is open: a child made by a raw clone, without
@@ -344,7 +345,8 @@ KVSHM_API int kvshm_detach(kvshm *kv);
 
 /*
  * Remove the name and with its last user the memory. -EBUSY while clients are alive, named in the message,
- * unless flags has KVSHM_FORCE: they go on reading, and their next write is KVSHM_E_UNLINKED. -ENOENT,
+ * unless flags has KVSHM_FORCE: they go on reading, and their next write is KVSHM_E_UNLINKED, as may be that of a client
+ * that attaches at this very moment. -ENOENT,
  * -EINVAL, KVSHM_E_FORMAT (the file is no arena), _CONFLICT, _UNLINKED (another was faster), _BUSY_CREATORS, -errno.
  */
 KVSHM_API int kvshm_unlink(const char *name, unsigned flags);

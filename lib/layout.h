@@ -372,8 +372,8 @@ static_assert(sizeof(struct kvshm_heap_slot) == 16, "layout");
 
 /*
  * Whose a frame is: bits 60-63 kind. RESERVED and DEVICE: bits 16-59 client number, bits 0-15 word of its
- * reservation table. PAGE: bits 0-31 the record. Changes only under the lock, before any other word about the
- * frame does.
+ * reservation table. PAGE: bits 0-31 the record. Changes only under the lock, and before an index word makes the
+ * page found.
  */
 struct kvshm_owner {
     kvshm_a64 owner;   /* lock */

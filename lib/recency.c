@@ -106,10 +106,17 @@ static void rise(kvshm *kv, uint32_t i)
     }
 }
 
+/* Entries in the heap and behind it. */
+static uint32_t total(const kvshm *kv)
+{
+    uint64_t entries = KVSHM__LOAD(&derived(kv)->entries);
+    return entries < kv->record_count ? (uint32_t)entries : kv->record_count;
+}
+
 static uint32_t heap_length(const kvshm *kv)
 {
-    uint32_t length = KVSHM__LOAD(&derived(kv)->heap_length);
-    return length < kv->record_count ? length : kv->record_count;
+    uint32_t length = KVSHM__LOAD(&derived(kv)->heap_length), all = total(kv);
+    return length < all ? length : all;
 }
 
 static void sink(kvshm *kv, uint32_t i)
@@ -127,13 +134,6 @@ static void sink(kvshm *kv, uint32_t i)
         swap(kv, i, least);
         i = least;
     }
-}
-
-/* Entries in the heap and behind it. */
-static uint32_t total(const kvshm *kv)
-{
-    uint64_t entries = KVSHM__LOAD(&derived(kv)->entries);
-    return entries < kv->record_count ? (uint32_t)entries : kv->record_count;
 }
 
 static void heap_add(kvshm *kv, uint32_t record, uint64_t stamp)
@@ -194,13 +194,27 @@ bool kvshm__recency_remove_if(kvshm *kv, uint32_t record, uint64_t seen)
     return true;
 }
 
+/* A root that is no entry, or is one whose place is another (damage: R2), leaves the heap. */
+static void drop_root(kvshm *kv)
+{
+    uint32_t length = heap_length(kv) - 1, last = total(kv) - 1;
+
+    put(kv, 0, stamp_at(kv, length), KVSHM__LOAD(&kv->heap[length].record));
+    put(kv, length, stamp_at(kv, last), KVSHM__LOAD(&kv->heap[last].record));
+    KVSHM__STORE(&derived(kv)->heap_length, length);
+    KVSHM__STORE(&derived(kv)->entries, last);
+    sink(kv, 0);
+}
+
 uint32_t kvshm__recency_oldest(kvshm *kv, uint64_t *stamp)
 {
     while (heap_length(kv) > 0) {
         uint32_t record = KVSHM__LOAD(&kv->heap[0].record);
-        if (record >= kv->record_count)
-            return KVSHM__NO_RECORD;
-        *stamp = KVSHM__LOAD(&kv->recency[record].stamp);
+        *stamp = record < kv->record_count ? KVSHM__LOAD(&kv->recency[record].stamp) : 0;
+        if (*stamp == 0 || KVSHM__LOAD(&kv->heap[record].position1) != 1) {
+            drop_root(kv);
+            continue;
+        }
         if (*stamp == stamp_at(kv, 0))
             return record;
         KVSHM__STORE(&kv->heap[0].stamp, *stamp);
