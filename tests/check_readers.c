@@ -264,6 +264,51 @@ START_TEST(test_i3_hold_stores_its_word_first)
 }
 END_TEST
 
+/* ---- Between the look and the lease ----------------------------------------------------------------------------- */
+
+static unsigned moves_left;
+
+/* A writer is faster: the page is another, in another record, each time the reader is about to store. */
+static void move_it(void)
+{
+    if (moves_left == 0)
+        return;
+    moves_left--;
+    ts_is(kvshm_remove(watcher, &watched[1]), 0);
+    ts_is(in_insert(watcher, &watched[0], NULL, 0), 0); /* takes the record that became free */
+    ts_is(in_insert(watcher, &watched[1], NULL, 0), 0);
+    ts_is(kvshm_remove(watcher, &watched[0]), 0);
+}
+
+/* A hit whose page moved is begun again, a bounded number of times; then it is a counted miss. */
+START_TEST(test_a_hit_whose_page_moves_is_begun_again)
+{
+    kvshm *kv = watch(16);
+    struct kvshm_lease lease;
+    int answer;
+
+    watched[0] = in_range(100, 7);
+    watched[1] = in_range(0, 7);
+    ts_is(in_insert(kv, &watched[1], NULL, 0), 0);
+    moves_left = _i ? UINT32_MAX : 3;
+    looker = move_it;
+    answer = kvshm_lookup(kv, &watched[1], 0, &lease);
+    looker = NULL;
+    if (_i) {
+        ck_assert_int_eq(answer, KVSHM_MISS);
+        ck_assert_uint_eq(in_counter(kv, KVSHM__CNT_gave_up), 1);
+        ck_assert_uint_lt(UINT32_MAX - moves_left, 200);
+        ts_is(kvshm_lookup(kv, &watched[1], 0, &lease), 0);
+    } else {
+        ck_assert_int_eq(answer, 0);
+        ck_assert_uint_eq(in_counter(kv, KVSHM__CNT_gave_up), 0);
+    }
+    ck_assert_uint_eq(in_wrong(&lease, &watched[1]), 0);
+    kvshm_release(kv, &lease);
+    unwatch(kv);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("readers");
@@ -278,6 +323,7 @@ int main(void)
     tcase_add_loop_test(tcase, test_what_goes_goes_once, 0, 2);
     tcase_add_test(tcase, test_readers_meet_every_entry_during_a_rebuild);
     tcase_add_loop_test(tcase, test_i3_hold_stores_its_word_first, 0, 2);
+    tcase_add_loop_test(tcase, test_a_hit_whose_page_moves_is_begun_again, 0, 2);
     suite_add_tcase(suite, tcase);
     srunner_run_all(runner, CK_ENV);
     failed = srunner_ntests_failed(runner);

@@ -6,6 +6,7 @@
 MODULE_TESTS = \
 	tests/check_arena \
 	tests/check_bench \
+	tests/check_cache \
 	tests/check_client \
 	tests/check_config \
 	tests/check_differential \
