@@ -511,7 +511,7 @@ static bool kill_once(kvshm *kv, struct in_history *h, unsigned *menders)
     deed = order.deed;
     for (int i = 0; held && i < 2 && ts_random(&h->chance, 3) == 0; i++) {
         order.deed = MEND;
-        order.kill_at = ts_random(&h->chance, steps_of[MEND] + 500);
+        order.kill_at = ts_random(&h->chance, steps_of[MEND] ? steps_of[MEND] + 20 : 400);
         *menders += run_client() != 0;
     }
     order.deed = deed;

@@ -195,7 +195,7 @@ START_TEST(test_oldest_is_that_of_a_plain_list)
     kv->hardware_clock = _i % 2;
     memset(where, 0, sizeof(where));
     ts_is(kvshm__mend_lock(kv), 0);
-    for (uint64_t i = 0; i < ts_amount(5000, 40000, 1000000); i++) {
+    for (uint64_t i = 0; i < ts_amount(3000, 15000, 500000); i++) {
         uint32_t record = (uint32_t)ts_random(&chance, RECORDS), oldest;
         uint64_t what = ts_random(&chance, 100);
 
