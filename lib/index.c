@@ -239,9 +239,10 @@ void kvshm__index_find_key(const kvshm *kv, const struct kvshm_prefix *prefix, s
     if (!kvshm__index_find(kv, &spec, 0, false, &walk->deepest, &walk->gave_up))
         return;
     const struct kvshm_record *r = &kv->records[walk->deepest.record];
-    walk->pages = KVSHM__LOAD(&r->depth) + 1;
-    walk->tokens = (walk->pages - 1) * kv->page_tokens + (walk->deepest.length & KVSHM__LENGTH);
-    if (kvshm__seq_read_retry(&r->seq, walk->deepest.seq))
+    uint32_t above = KVSHM__LOAD(&r->depth);
+    walk->pages = above + 1;
+    walk->tokens = above * kv->page_tokens + (walk->deepest.length & KVSHM__LENGTH);
+    if (above >= kv->record_count || kvshm__seq_read_retry(&r->seq, walk->deepest.seq))
         *walk = (struct kvshm__walk){.deepest = {.record = KVSHM__NO_RECORD}, .gave_up = true};
 }
 

@@ -169,12 +169,10 @@ static int check_epoch(const struct job *j)
     return 0;
 }
 
-/* The page and those above it are published again, root first. */
-static void recall_chain(kvshm *kv, uint32_t record)
+/* The pages of the chain that ends at record are published again, root first. */
+static void recall_chain(kvshm *kv, uint32_t record, uint32_t pages)
 {
-    uint32_t last = KVSHM__LOAD(&kv->records[record].depth);
-
-    for (uint32_t depth = 0; depth <= last; depth++) {
+    for (uint32_t depth = 0; depth < pages; depth++) {
         uint32_t page = kvshm__pages_ancestor(kv, record, depth);
         if (page == KVSHM__NO_RECORD ||
             kvshm__place_state(KVSHM__LOAD(&kv->records[page].place)) != KVSHM__PLACE_AWAY)
@@ -202,7 +200,7 @@ static uint32_t use_existing(struct job *j, uint32_t *deepest)
         i++;
     }
     if (*deepest != KVSHM__NO_RECORD)
-        recall_chain(kv, *deepest);
+        recall_chain(kv, *deepest, i);
     kvshm__count(kv, KVSHM__CNT_shared_pages, i - j->head_pages);
     return i;
 }
