@@ -8,6 +8,7 @@
  *   bench_server.c      one server process of replay
  *   bench_report.c      the result of replay as text and JSON
  *   bench_lookup.c    the command lookup: ns of one hit
+ *   bench_torture.c   the command torture: the parent of the servers (bench_torture.h has its other files)
  *   bench_trace.c     reads a trace, finds its distinct blocks
  *   bench_content.c   tokens of an id, bytes of a page
  *   bench_hist.c      times, in buckets
@@ -57,10 +58,23 @@ struct bench_lookup_options {
     bool json;
 };
 
+struct bench_torture_options {
+    uint64_t procs;   /* server processes */
+    uint64_t kills;   /* 0: as many as come in the time */
+    uint64_t stops;   /* UINT64_MAX: half as many as kills */
+    uint64_t seconds; /* 0: until all kills and stops were made */
+    uint64_t seed;
+    uint64_t frames;
+    bool json;
+    bool shows;       /* show the schedule of one process, and do nothing */
+    uint64_t show_server, show_process, show_steps;
+};
+
 /* Each returns an enum tool_status, having said on standard error what went wrong. */
 int bench_replay(const struct bench_replay_options *options);
 int bench_generate(const struct bench_generate_options *options);
 int bench_lookup(const struct bench_lookup_options *options);
+int bench_torture(const struct bench_torture_options *options);
 
 /* CLOCK_MONOTONIC of this process. */
 static inline uint64_t bench_now_ns(void)

@@ -3,6 +3,7 @@
 #include "bench_arena.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -57,6 +58,34 @@ int bench_arena_remove(struct bench_arena *arena)
     arena->exists = false;
     sigprocmask(SIG_SETMASK, &arena->old_mask, NULL);
     return rc < 0 ? -1 : 0;
+}
+
+uint64_t bench_arena_frames(kvshm *kv, const struct kvshm_info *info)
+{
+    struct kvshm_reservation all;
+    uint64_t counted = 0, *offsets = calloc(info->frames, sizeof(*offsets));
+    bool *seen = calloc(info->frames, sizeof(*seen));
+    int rc = kvshm_reserve(kv, (uint32_t)info->frames, 0, &all);
+
+    if (rc < 0)
+        tool_error("a reservation of all %llu frames: %s", (unsigned long long)info->frames,
+                   kvshm_errmsg(kv));
+    if (offsets && seen && rc == 0) {
+        kvshm_reservation_offsets(&all, 0, all.pages, offsets);
+        for (uint32_t i = 0; i < all.pages; i++) {
+            uint64_t frame = (offsets[i] - info->frames_offset) / info->frame_stride;
+
+            if (offsets[i] >= info->frames_offset && frame < info->frames && !seen[frame]) {
+                seen[frame] = true;
+                counted++;
+            }
+        }
+    }
+    if (rc == 0)
+        kvshm_cancel(kv, &all);
+    free(offsets);
+    free(seen);
+    return counted;
 }
 
 int bench_signal_wait(uint64_t timeout_ns)

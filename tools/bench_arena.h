@@ -28,6 +28,9 @@ int bench_arena_create(struct bench_arena *arena, const char *name,
 /* Remove it, even with living clients; the signals are as they were. 0; -1 after a message. */
 int bench_arena_remove(struct bench_arena *arena);
 
+/* How many different frames one reservation of all of them has, when all can be given up; after a message, fewer. */
+uint64_t bench_arena_frames(kvshm *kv, const struct kvshm_info *info);
+
 /* Wait at most so long for one of the blocked signals: its number, or 0. */
 int bench_signal_wait(uint64_t timeout_ns);
 

@@ -307,35 +307,6 @@ static int run_servers(struct replay *replay)
     return status;
 }
 
-/* How many different frames one reservation of all of them has. */
-static uint64_t count_frames(kvshm *kv, const struct kvshm_info *info)
-{
-    struct kvshm_reservation all;
-    uint64_t counted = 0, *offsets = calloc(info->frames, sizeof(*offsets));
-    bool *seen = calloc(info->frames, sizeof(*seen));
-    int rc = kvshm_reserve(kv, (uint32_t)info->frames, 0, &all);
-
-    if (rc < 0)
-        tool_error("a reservation of all %llu frames: %s", (unsigned long long)info->frames,
-                   kvshm_errmsg(kv));
-    if (offsets && seen && rc == 0) {
-        kvshm_reservation_offsets(&all, 0, all.pages, offsets);
-        for (uint32_t i = 0; i < all.pages; i++) {
-            uint64_t frame = (offsets[i] - info->frames_offset) / info->frame_stride;
-
-            if (offsets[i] >= info->frames_offset && frame < info->frames && !seen[frame]) {
-                seen[frame] = true;
-                counted++;
-            }
-        }
-    }
-    if (rc == 0)
-        kvshm_cancel(kv, &all);
-    free(offsets);
-    free(seen);
-    return counted;
-}
-
 /* What the arena says, when no server is left. */
 static int ask_arena(struct replay *replay)
 {
@@ -363,7 +334,7 @@ static int ask_arena(struct replay *replay)
     result->frames = info.frames;
     result->segment_bytes = info.segment_bytes;
     told = info.frames_free + info.pages + info.pages_limbo + info.frames_reserved;
-    result->frames_accounted = count_frames(kv, &info);
+    result->frames_accounted = bench_arena_frames(kv, &info);
     if (told != info.frames) {
         tool_error("the arena counts %llu frames, free and in use", (unsigned long long)told);
         result->frames_accounted = told;

@@ -28,6 +28,10 @@ enum {
     OPT_ENTRIES,
     OPT_PAGES,
     OPT_ROUNDS,
+    OPT_KILLS,
+    OPT_STOPS,
+    OPT_SECONDS,
+    OPT_SHOW,
 };
 
 /* A whole number from least to most; anything else is a usage error that names the option. */
@@ -317,6 +321,98 @@ static int lookup_main(int argc, char **argv)
     return bench_lookup(&options);
 }
 
+/* ---- torture ----------------------------------------------------------------------------------------- */
+
+static const struct argp_option torture_argp_options[] = {
+    {"procs", OPT_PROCS, "N", 0, "server processes (default 4)", 0},
+    {"kills", OPT_KILLS, "N", 0, "end after so many kills (default 1000, without --seconds)", 0},
+    {"seconds", OPT_SECONDS, "S", 0, "end after so long", 0},
+    {"stops", OPT_STOPS, "N", 0, "servers to stop and continue (default half as many as kills)", 0},
+    {"frames", OPT_FRAMES, "N", 0, "pages that the arena's memory holds (default 96)", 0},
+    {"seed", OPT_SEED, "N", 0, "of all that is drawn by chance (default: of the clock)", 0},
+    {"json", OPT_JSON, NULL, 0, "print the result as JSON", 0},
+    {"show", OPT_SHOW, "SERVER,PROCESS,STEPS", 0, "show the first steps of a process, and do nothing", 0},
+    {0},
+};
+
+/* Three numbers with commas between them. */
+static void set_show(struct argp_state *state, struct bench_torture_options *options, char *arg)
+{
+    uint64_t *const numbers[] = {&options->show_server, &options->show_process, &options->show_steps};
+    char *rest = arg;
+
+    options->shows = true;
+    for (size_t i = 0; i < 3; i++) {
+        char *part = strsep(&rest, ",");
+
+        if (!part)
+            argp_error(state, "--show=SERVER,PROCESS,STEPS takes three numbers");
+        *numbers[i] = number(state, "--show", part, 0, UINT32_MAX);
+    }
+    if (rest)
+        argp_error(state, "--show=SERVER,PROCESS,STEPS takes three numbers");
+}
+
+static error_t torture_parse(int key, char *arg, struct argp_state *state)
+{
+    struct bench_torture_options *options = state->input;
+
+    switch (key) {
+    case OPT_PROCS:
+        options->procs = number(state, "--procs", arg, 1, 500);
+        return 0;
+    case OPT_KILLS:
+        options->kills = number(state, "--kills", arg, 1, 1000000000);
+        return 0;
+    case OPT_SECONDS:
+        options->seconds = number(state, "--seconds", arg, 1, 100000000);
+        return 0;
+    case OPT_STOPS:
+        options->stops = number(state, "--stops", arg, 0, 1000000000);
+        return 0;
+    case OPT_FRAMES:
+        options->frames = number(state, "--frames", arg, 1, (1u << 28) - 1);
+        return 0;
+    case OPT_SEED:
+        options->seed = number(state, "--seed", arg, 0, UINT64_MAX);
+        return 0;
+    case OPT_JSON:
+        options->json = true;
+        return 0;
+    case OPT_SHOW:
+        set_show(state, options, arg);
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "no arguments are taken: '%s'", arg);
+        return 0;
+    case ARGP_KEY_END:
+        if (options->kills == 0 && options->seconds == 0)
+            options->kills = 1000;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static int torture_main(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .options = torture_argp_options,
+        .parser = torture_parse,
+        .doc = "Stop and kill server processes that do all that servers can, and look for wrong bytes "
+               "and lost frames.",
+    };
+    struct bench_torture_options options = {
+        .procs = 4,
+        .stops = UINT64_MAX,
+        .seed = bench_mix(tool_now_ns()) >> 32,
+        .frames = 96,
+    };
+
+    argp_parse(&argp, argc, argv, 0, NULL, &options);
+    return bench_torture(&options);
+}
+
 /* ---- the command ------------------------------------------------------------------------------------- */
 
 static const struct command {
@@ -327,6 +423,7 @@ static const struct command {
     {"replay", "kvshm-bench replay", replay_main},
     {"generate", "kvshm-bench generate", generate_main},
     {"lookup", "kvshm-bench lookup", lookup_main},
+    {"torture", "kvshm-bench torture", torture_main},
 };
 
 /* Which command, and where in argv its name stands. */
@@ -363,11 +460,12 @@ int main(int argc, char **argv)
     static const struct argp argp = {
         .parser = main_parse,
         .args_doc = "COMMAND [OPTION...]",
-        .doc = "Replay requests over a kvshm arena, and measure.\v"
+        .doc = "Replay requests over a kvshm arena, measure, and torture.\v"
                "Commands:\n"
                "  replay TRACE   several server processes serve the requests of a trace\n"
                "  generate       write a trace from a model\n"
                "  lookup         time one hit\n"
+               "  torture        stop and kill servers, and look for what is lost\n"
                "\n"
                "kvshm-bench COMMAND --help has the command's options; kvshm-bench(1) has the rest.",
     };

@@ -38,6 +38,14 @@ tools_kvshm_bench_SOURCES = \
 	tools/bench_report.h \
 	tools/bench_server.c \
 	tools/bench_server.h \
+	tools/bench_torture.c \
+	tools/bench_torture.h \
+	tools/bench_torture_act.c \
+	tools/bench_torture_act.h \
+	tools/bench_torture_content.c \
+	tools/bench_torture_fork.c \
+	tools/bench_torture_report.c \
+	tools/bench_torture_server.c \
 	tools/bench_trace.c \
 	tools/bench_trace.h \
 	tools/common.c \

@@ -1,0 +1,116 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# kvshm-bench torture: servers that do all that servers can, stopped and killed anywhere, get no wrong byte and lose no
+# frame; a seed gives the same schedule; a fault is found, told with its seed, and leaves no arena.
+
+: "${abs_top_srcdir:?}"
+. "$abs_top_srcdir/tests/tool_lib.sh"
+
+kills=600
+[ -z "${KVSHM_TEST_QUICK-}" ] || kills=100
+[ -z "${KVSHM_TEST_LONG-}" ] || kills=20000
+seed=${KVSHM_TEST_SEED-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}
+echo "# seed $seed (KVSHM_TEST_SEED)"
+
+empty()
+{
+    [ -z "$(ls -A "$KVSHM_DIR")" ]
+}
+
+# torture OPTION...: the result in $TMPDIR/result. What failed is said by the tool, with the seed.
+torture()
+{
+    kvshm-bench torture --json --seed="$seed" "$@" >"$TMPDIR/result" && empty
+}
+
+# holds EXPRESSION: true of the result, whose values are names in it.
+holds()
+{
+    "$PYTHON" -c 'import json, sys
+result = json.load(open(sys.argv[1]))
+sys.exit(0 if eval(sys.argv[2], {**result, "result": result}) else "not so: %s in %s" % (sys.argv[2], result))' \
+        "$TMPDIR/result" "$1"
+}
+
+# Everything was done, died and stopped inside the lock too, and nothing was lost.
+whole()
+{
+    torture --procs=4 --kills=$kills || return 1
+    holds "kills >= $kills and stops >= $kills // 2 and processes >= kills + 4" &&
+        holds 'wrong_bytes == 0 and frames_lost == 0 and frames == 96 and checks > kills // 300' &&
+        holds 'kills_in_lock > 0 and stops_in_lock > 0 and takeovers > 0 and stalls > 0' &&
+        holds 'hits > 100 and pages_checked > 1000' &&
+        holds 'all(n > 0 for n in calls.values())' &&
+        holds 'options["seed"] == '"$seed"
+    status=$?
+    "$PYTHON" -c 'import json, sys
+r = json.load(open(sys.argv[1]))
+print({k: r[k] for k in r if isinstance(r[k], int)})' "$TMPDIR/result" | sed 's/^/# /' >>"$TMPDIR/notes"
+    return $status
+}
+
+# The last steps of each server are those that --show has for them: a seed's schedule does not depend on the run.
+schedule()
+{
+    "$PYTHON" - "$TMPDIR/result" "$seed" <<'END'
+import json, subprocess, sys
+last = json.load(open(sys.argv[1]))["last_steps"]
+assert len(last) == 4 * 16
+processes = sorted({(step["server"], step["process"]) for step in last})
+assert any(process > 0 for server, process in processes)
+for server, process in processes:
+    mine = [s for s in last if (s["server"], s["process"]) == (server, process)]
+    shown = subprocess.run(["kvshm-bench", "torture", "--seed=" + sys.argv[2],
+                            "--show=%d,%d,%d" % (server, process, max(s["step"] for s in mine) + 1)],
+                           check=True, capture_output=True, text=True).stdout.splitlines()
+    for s in mine:
+        assert shown[s["step"]] == "%d %s %d" % (s["step"], s["does"], s["number"]), (s, shown[s["step"]])
+END
+}
+
+another_seed()
+{
+    kvshm-bench torture --seed=1 --show=0,0,100 >"$TMPDIR/a" && kvshm-bench torture --seed=1 --show=0,0,100 >"$TMPDIR/b" &&
+        cmp "$TMPDIR/a" "$TMPDIR/b" && [ "$(wc -l <"$TMPDIR/a")" = 100 ] || return 1
+    for other in --seed=2\ --show=0,0,100 --seed=1\ --show=1,0,100 --seed=1\ --show=0,1,100; do
+        # shellcheck disable=SC2086
+        kvshm-bench torture $other >"$TMPDIR/b" && ! cmp -s "$TMPDIR/a" "$TMPDIR/b" || return 1
+    done
+}
+
+few()
+{
+    torture --procs=1 --kills=20 --stops=5 && holds 'kills == 20 and stops == 5 and frames_lost == 0' &&
+        torture --procs=2 --kills=20 --stops=0 --frames=3 && holds 'kills >= 20 and stops == 0 and frames == 3'
+}
+
+timed()
+{
+    torture --procs=3 --seconds=1 && holds 'kills > 0 and stops > 0 and elapsed_ns >= 10**9 and frames_lost == 0'
+}
+
+# Bytes of all frames are changed while it runs: that must be found, and told with the command that runs it again.
+damage()
+{
+    kvshm-bench torture --procs=2 --seconds=600 --seed="$seed" >"$TMPDIR/out" 2>"$TMPDIR/err" &
+    torturer=$!
+    bench_scribble "kvshm-bench-$torturer" &
+    scribbler=$!
+    wait $torturer
+    status=$?
+    wait $scribbler || return 1
+    cat "$TMPDIR/err"
+    [ $status = 1 ] && grep -q ' wrong bytes in ' "$TMPDIR/err" &&
+        grep -q "kvshm-bench torture --procs=2 --seconds=600 --frames=96 --seed=$seed\$" "$TMPDIR/err" && empty
+}
+
+: >"$TMPDIR/notes"
+check "$kills kills" whole
+cat "$TMPDIR/notes"
+check "the schedule is that of the seed" schedule
+check "another seed, server or process has another schedule" another_seed
+check "one server; three frames" few
+check "by time" timed
+check "damage is found" damage
+finish
