@@ -36,7 +36,7 @@ program()
     "$@" $strict $sanitizers -I"$abs_top_srcdir/lib" -c "$source" -o "$TMPDIR/$name.o" >"$TMPDIR/said" 2>&1
     result "$name compiles" $?
     # shellcheck disable=SC2086
-    $KVSHM_LIBTOOL --quiet --tag=CC --mode=link $CC $sanitizers "$TMPDIR/$name.o" -o "$TMPDIR/$name" \
+    $KVSHM_LIBTOOL --quiet --tag=CC --mode=link "$@" $sanitizers "$TMPDIR/$name.o" -o "$TMPDIR/$name" \
         "$abs_top_builddir/lib/libkvshm.la" >"$TMPDIR/said" 2>&1 &&
         "$TMPDIR/$name" >>"$TMPDIR/said" 2>&1
     result "$name links and runs" $?
