@@ -114,13 +114,15 @@ void kvshm__lease_count(kvshm *kv, uint32_t word, enum kvshm_lease_counter kind,
 
 /* ---- The scan --------------------------------------------------------------------------------------------- */
 
-/* The record that a lease word names, if the page is still the one that was leased. */
+/* The record that a lease word names, if the page is still the one that was leased. A record without a place is of an
+   insert with KVSHM_HOLD that died while it wrote the record: it was never a page, and holds nothing above. */
 static uint32_t named(const kvshm *kv, uint64_t value)
 {
     uint32_t record = kvshm__index_record(kv, value);
 
     if (record == KVSHM__NO_RECORD ||
-        kvshm__lease_value(record, KVSHM__LOAD(&kv->records[record].seq)) != value)
+        kvshm__lease_value(record, KVSHM__LOAD(&kv->records[record].seq)) != value ||
+        kvshm__place_state(KVSHM__LOAD(&kv->records[record].place)) == KVSHM__PLACE_NONE)
         return KVSHM__NO_RECORD;
     return record;
 }

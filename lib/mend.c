@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "client.h"
 #include "evict.h"
 #include "frames.h"
 #include "message.h"
@@ -30,6 +31,7 @@ int kvshm__mend_lock(kvshm *kv)
         return got;
     if (got > 0) {
         kvshm__mend_rebuild(kv);
+        kvshm__evict_to_capacity(kv); /* whoever died may have left entries too many */
         kvshm__count(kv, KVSHM__CNT_takeovers, 1);
     }
     return 0;
@@ -157,6 +159,20 @@ static void trim(kvshm *kv)
     }
 }
 
+/*
+ * A page whose insert had not come to its frame's owner word: the place names the frame first, so a dead client's
+ * reservation there was for this page. It is done now, so that all pages of a chain that is held have their frames.
+ */
+static void finish_owner(kvshm *kv, uint32_t record)
+{
+    uint32_t frame = kvshm__place_frame(KVSHM__LOAD(&kv->records[record].place));
+    uint64_t owner = frame < kv->frame_count ? KVSHM__LOAD(&kv->owners[frame].owner) : KVSHM__OWNER_FREE;
+
+    if ((kvshm__owner_kind(owner) == KVSHM__OWNER_RESERVED || kvshm__owner_kind(owner) == KVSHM__OWNER_DEVICE) &&
+        !kvshm__client_alive(kv, kvshm__owner_client(owner)))
+        KVSHM__STORE_REL(&kv->owners[frame].owner, kvshm__owner_page(record));
+}
+
 /* 6. What is away stays in limbo if a lease that counts holds it or something below it, and is freed if not. */
 static void settle_limbo(kvshm *kv, uint64_t *held)
 {
@@ -165,6 +181,8 @@ static void settle_limbo(kvshm *kv, uint64_t *held)
     KVSHM__STORE(&kv->header->derived.limbo_last1, 0);
     for (uint32_t record = 0; record < kv->record_count; record++) {
         KVSHM__STORE(&kv->recency[record].link1, 0);
+        if (state_of(kv, record) == KVSHM__PLACE_AWAY && kvshm__bit(held, record))
+            finish_owner(kv, record);
         if (state_of(kv, record) == KVSHM__PLACE_AWAY && !(kvshm__bit(held, record) && has_frame(kv, record)))
             kvshm__evict_release_page(kv, record);
         progress(kv, record);
