@@ -552,6 +552,96 @@ START_TEST(test_death_between_any_stores_is_mended)
 }
 END_TEST
 
+/* ---- Killed while another has joined it ------------------------------------------------------------------------ */
+
+#define JOINED_PAGES 5
+static struct {
+    uint64_t client, kill_at;
+    uint64_t offset[JOINED_PAGES];
+} * joined;
+static struct ts_gate reserved, go_on;
+
+/* Reserve, fill, tell, and insert with HOLD until it is killed. */
+static int fill_and_hold(void *arg)
+{
+    const struct kvshm_prefix *prefix = arg;
+    struct kvshm_reservation r;
+    struct kvshm_lease lease = {0};
+    kvshm *kv;
+
+    ts_need(kvshm_attach("inside", NULL, 0, &kv) == 0);
+    ts_need(in_fill(kv, prefix, NULL, &r) == 0);
+    ts_need(kvshm_reservation_offsets(&r, 0, JOINED_PAGES, joined->offset) == JOINED_PAGES);
+    joined->client = kv->client;
+    ts_gate_open(&reserved);
+    ts_need(ts_gate_wait(&go_on));
+    order.deed = INSERT;
+    stepping.left = joined->kill_at;
+    stepping.kv = kv;
+    ts_need(kvshm_insert(kv, prefix, &lease, &r, KVSHM_HOLD) == 0);
+    return 0;
+}
+
+/* Fill all frames that can be had with other bytes, and give them back. */
+static void scribble(kvshm *kv)
+{
+    struct kvshm_reservation r;
+    uint32_t n = kv->frame_count;
+
+    while (n > 0 && kvshm_reserve(kv, n, 0, &r) != 0)
+        n--;
+    for (uint32_t i = 0; i < n; i++)
+        memset(kvshm_reservation_page(&r, i), 0xff, IN_PAGE_BYTES);
+    kvshm_cancel(kv, &r);
+}
+
+static void die_joined(kvshm *kv, uint32_t first, uint64_t kill_at)
+{
+    struct kvshm_prefix prefix = in_range(first, 4 * JOINED_PAGES - 1);
+    pid_t pid;
+
+    joined->kill_at = kill_at;
+    pid = ts_fork(fill_and_hold, &prefix);
+    ck_assert(ts_gate_wait(&reserved));
+    ts_is(kvshm_join(kv, joined->client), 0);
+    ts_gate_open(&go_on);
+    ts_wait(pid);
+    scribble(kv);
+    ck_assert_int_ge(in_insert(kv, &prefix, NULL, 0), 0);
+    in_audit(kv);
+    in_hit(kv, &prefix);
+    scribble(kv);
+    in_audit(kv);
+    for (uint32_t i = 0; i < JOINED_PAGES; i++) {
+        uint32_t end = i + 1 < JOINED_PAGES ? 4 * (i + 1) : prefix.n;
+
+        ck_assert_uint_eq(
+            ts_filled(kvshm_at(kv, joined->offset[i]), IN_PAGE_BYTES, 0, 0, prefix.tokens, end), 0);
+    }
+    ts_is(kvshm_leave(kv, joined->client), 0);
+    ck_assert_int_ge(kvshm__reap(kv, 0, NULL), 0);
+    in_audit_swept(kv);
+    ck_assert_uint_eq(in_free(kv) + in_pages(kv), kv->frame_count);
+}
+
+/* What a client was filling, and inserts with HOLD, stays as it is for who joined it, whenever it dies. */
+START_TEST(test_what_the_joined_dead_hold_stays)
+{
+    kvshm *kv = in_create(4, 16, 8);
+    uint64_t chance = ts_seed();
+
+    joined = ts_shared(sizeof(*joined));
+    steps_of = ts_shared(DEEDS * sizeof(*steps_of));
+    ts_gate_make(&reserved);
+    ts_gate_make(&go_on);
+    for (uint32_t i = 0; i < ts_amount(40, 300, 5000); i++) {
+        in_put(kv, 100 * (i % 7), 6);
+        die_joined(kv, 100000 + 100 * i, ts_random(&chance, 260));
+    }
+    ts_detach(kv);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("mend");
@@ -567,6 +657,7 @@ int main(void)
     tcase_add_test(tcase, test_rebuild_shows_progress);
     tcase_add_test(tcase, test_takeover_rebuilds);
     tcase_add_loop_test(tcase, test_death_between_any_stores_is_mended, 0, 3);
+    tcase_add_test(tcase, test_what_the_joined_dead_hold_stays);
     suite_add_tcase(suite, tcase);
     srunner_run_all(runner, CK_ENV);
     failed = srunner_ntests_failed(runner);
