@@ -559,6 +559,8 @@ START_TEST(test_clear_by_slices)
         prefix[i] = in_range(100 * i, 9);
         ts_is(in_insert(kv, &prefix[i], NULL, 0), 0);
     }
+    in_put(kv, 900, 3);
+    ck_assert_uint_ne(KVSHM__LOAD(&kv->header->root_partials), 0);
     lease[0] = lookup(kv, &prefix[0]);
     lease[1] = lookup(kv, &prefix[4]);
     ts_is(kvshm__mend_lock(kv), 0);
@@ -568,7 +570,9 @@ START_TEST(test_clear_by_slices)
     for (uint32_t i = 0; i < 6; i++)
         in_miss(kv, &prefix[i]);
     ck_assert_uint_eq(in_entries(kv), 0);
-    ck_assert_uint_eq(in_counter(kv, KVSHM__CNT_cleared_entries), 6);
+    ck_assert_uint_eq(in_counter(kv, KVSHM__CNT_cleared_entries), 7);
+    ck_assert_uint_eq(KVSHM__LOAD(&kv->header->root_partials),
+                      0);                     /* the next match looks for none of them */
     ts_is(in_insert(kv, &again, NULL, 0), 0); /* between the slices */
     for (bool done = false; !done; slices++) {
         ts_is(kvshm__mend_lock(kv), 0);

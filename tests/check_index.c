@@ -2,6 +2,7 @@
 /*
  * check_index.c - index words, and walks that wait for nobody (index.h)
  */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -384,24 +385,104 @@ START_TEST(test_longest_partial_page_is_matched)
 }
 END_TEST
 
-/* Where no partial page is, none is looked for: words that would be met are not read (they would be given up on). */
+/* A length that is not named is not looked for: a word that would be met there is not read (it would be given up on). */
 START_TEST(test_no_looks_for_lengths_that_are_not_there)
 {
     kvshm *kv = in_create(4, 16, 4);
-    struct kvshm_prefix prefix = in_range(0, 7), part = in_range(0, 6);
+    struct kvshm_prefix prefix = in_range(0, 7), part = in_range(0, 6), other = in_range(0, 7);
     struct kvshm_lease lease;
-    uint32_t record;
+    struct kvshm_record *r;
+    kvshm_a64 *partials;
 
-    in_put(kv, 0, 6);
-    record = in_record(kv, &part);
-    KVSHM__STORE(&kv->records[kvshm__pages_parent(kv, record)].partials, 0);
-    KVSHM__STORE(&kv->records[record].seq, KVSHM__LOAD(&kv->records[record].seq) + 1);
-    ts_is(kvshm_match(kv, &prefix, 0, &lease), 0);
-    ck_assert_uint_eq(lease.tokens, 4);
+    ((uint32_t *)other.tokens)[6] = 77;
+    ts_is(in_insert(kv, &part, NULL, 0), 0);
+    ts_is(in_insert(kv, &other, NULL, 0), 0);
+    r = &kv->records[in_record(kv, &part)];
+    partials = &kv->records[kvshm__pages_parent(kv, in_record(kv, &part))].partials;
+    ck_assert_uint_eq(KVSHM__LOAD(partials), kvshm__partial_bit(kv, 2) | kvshm__partial_bit(kv, 3));
+    for (unsigned i = 0; i < 2; i++) {
+        KVSHM__STORE(partials, i ? 0 : kvshm__partial_bit(kv, 3));
+        KVSHM__ADD(&r->seq, i);
+        ts_is(kvshm_match(kv, i ? &prefix : &part, 0, &lease), 0);
+        ck_assert_uint_eq(lease.tokens, 4); /* though the page is there */
+        kvshm_release(kv, &lease);
+    }
     ck_assert_uint_eq(gave_up_of(kv), 0);
-    kvshm_release(kv, &lease);
-    KVSHM__STORE(&kv->records[record].seq, KVSHM__LOAD(&kv->records[record].seq) - 1);
+    KVSHM__ADD(&r->seq, -1);
     ts_detach(kv);
+}
+END_TEST
+
+/* ---- Torn reads --------------------------------------------------------------------------------------------------- */
+
+#define LONG_PAGE 1024
+static struct {
+    kvshm *kv;
+    uint32_t record;
+    uint32_t tokens[2][LONG_PAGE];
+    _Atomic(bool) done;
+    uint64_t writes;
+} torn;
+
+/* Write the record over and over, as pages.c does, now with one text and now with the other. */
+static void *write_without_pause(void *arg)
+{
+    struct kvshm_page_text *text = kvshm__text(torn.kv, torn.record);
+    kvshm_a64 *seq = &torn.kv->records[torn.record].seq;
+
+    for (; !torn.done; torn.writes++) {
+        kvshm__seq_write_begin(seq);
+        /* The last word first, and then for a while none: what a reader meets that began before it. */
+        for (uint32_t i = LONG_PAGE; i > 0; i -= 2) {
+            uint64_t word;
+
+            memcpy(&word, &torn.tokens[torn.writes % 2][i - 2], sizeof(word));
+            KVSHM__STORE(&text->words[i / 2 - 1], word);
+            for (int j = 0; i == LONG_PAGE && j < 50; j++)
+                kvshm__pause();
+        }
+        kvshm__seq_write_end(seq);
+        for (int i = 0; i < 100; i++)
+            kvshm__pause();
+    }
+    return arg;
+}
+
+/* A part of one text and a part of the other is no page that ever was: it is never found, either is, and the reader ends. */
+START_TEST(test_a_torn_read_is_no_answer)
+{
+    uint64_t looked = 0, whole = 0, gave_up_count = 0;
+    uint32_t mixed[2][LONG_PAGE];
+    pthread_t thread;
+
+    torn.kv = in_create(LONG_PAGE, 4, 4);
+    for (uint32_t i = 0; i < LONG_PAGE; i++) {
+        torn.tokens[0][i] = 1;
+        torn.tokens[1][i] = 2;
+        mixed[0][i] = i < LONG_PAGE - 2 ? 1 : 2;
+        mixed[1][i] = i < LONG_PAGE - 2 ? 2 : 1;
+    }
+    ts_is(kvshm__mend_lock(torn.kv), 0);
+    torn.record = publish(torn.kv, KVSHM__NO_RECORD, torn.tokens[0], LONG_PAGE, 77);
+    kvshm__mend_unlock(torn.kv);
+    ck_assert_int_eq(pthread_create(&thread, NULL, write_without_pause, NULL), 0);
+    while (looked < ts_amount(3000, 30000, 1000000) || whole == 0) {
+        const uint32_t *tokens = looked % 4 < 2 ? mixed[looked % 2] : torn.tokens[looked % 2];
+        struct kvshm__page_spec spec = spec_of(KVSHM__NO_RECORD, tokens, LONG_PAGE, 77);
+        struct kvshm__found found;
+        bool gave_up = false, got = kvshm__index_find(torn.kv, &spec, 0, false, &found, &gave_up);
+
+        ck_assert(!got || looked % 4 >= 2);
+        whole += got;
+        gave_up_count += gave_up;
+        looked++;
+    }
+    torn.done = true;
+    pthread_join(thread, NULL);
+    printf("%llu writes, %llu looks, %llu whole, %llu given up\n", (unsigned long long)torn.writes,
+           (unsigned long long)looked, (unsigned long long)whole,
+           (unsigned long long)gave_up_count);
+    ts_detach(torn.kv);
 }
 END_TEST
 
@@ -458,6 +539,7 @@ int main(void)
     tcase_add_loop_test(tcase, test_an_odd_root_is_a_counted_miss, 0, 2);
     tcase_add_loop_test(tcase, test_longest_partial_page_is_matched, 0, 6);
     tcase_add_test(tcase, test_no_looks_for_lengths_that_are_not_there);
+    tcase_add_test(tcase, test_a_torn_read_is_no_answer);
     tcase_add_test(tcase, test_damaged_words_are_misses);
     suite_add_tcase(suite, tcase);
     srunner_run_all(runner, CK_ENV);

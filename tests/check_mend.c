@@ -15,6 +15,7 @@
 
 #include "evict.h"
 #include "frames.h"
+#include "index.h"
 #include "mend.h"
 #include "reap.h"
 #include "recency.h"
@@ -236,6 +237,54 @@ START_TEST(test_rebuild_needs_nothing_derived)
         ts_detach(kv);
         ts_is(kvshm_unlink("inside", 0), 0);
     }
+}
+END_TEST
+
+/* A writer that died between taking a key-only page away and clearing its word: the rebuild clears it. */
+START_TEST(test_rebuild_takes_the_word_of_a_key_in_limbo)
+{
+    kvshm *kv = in_create(4, 16, 8);
+    struct kvshm_prefix key = in_key(1, 3), tokens = in_range(0, 3);
+    struct kvshm_lease lease[2];
+
+    ts_is(in_insert(kv, &key, NULL, 0), 0);
+    ts_is(in_insert(kv, &tokens, NULL, 0), 0);
+    ts_is(kvshm_lookup(kv, &key, 0, &lease[0]), 0);
+    ts_is(kvshm_lookup(kv, &tokens, 0, &lease[1]), 0);
+    ts_is(kvshm__mend_lock(kv), 0);
+    for (unsigned i = 0; i < 2; i++) {
+        kvshm__recency_remove(kv, lease[i].page);
+        ck_assert(kvshm__pages_take_away(kv, lease[i].page));
+    }
+    kvshm__mend_rebuild(kv);
+    kvshm__mend_unlock(kv);
+    in_audit_swept(kv);
+    ck_assert_uint_eq(in_limbo(kv), 2);
+    ck_assert_ptr_null(kvshm__index_word_of(kv, lease[0].page));
+    ck_assert_ptr_nonnull(kvshm__index_word_of(kv, lease[1].page)); /* an insert may call it back */
+    kvshm_release(kv, &lease[0]);
+    kvshm_release(kv, &lease[1]);
+    ts_detach(kv);
+}
+END_TEST
+
+/* Owner words that name what is not so are nobody's: pages that stand elsewhere or nowhere, kinds that are none. */
+START_TEST(test_rebuild_frees_frames_of_nothing)
+{
+    kvshm *kv = in_create(4, 16, 8);
+    struct kvshm_prefix prefix = in_range(0, 6);
+
+    in_put(kv, 0, 6);
+    KVSHM__STORE(&kv->owners[9].owner, kvshm__owner_page(in_record(kv, &prefix)));
+    KVSHM__STORE(&kv->owners[10].owner, kvshm__owner_page(15));
+    KVSHM__STORE(&kv->owners[11].owner, kvshm__owner_page(16));
+    KVSHM__STORE(&kv->owners[12].owner, UINT64_MAX);
+    KVSHM__STORE(&kv->owners[13].owner, 5);
+    rebuild(kv);
+    in_audit_swept(kv);
+    ck_assert_uint_eq(in_free(kv), 14);
+    in_hit(kv, &prefix);
+    ts_detach(kv);
 }
 END_TEST
 
@@ -653,6 +702,8 @@ int main(void)
     tcase_add_test(tcase, test_audit_finds_each_wrong_word);
     tcase_add_test(tcase, test_rebuild_changes_nothing_that_is_true);
     tcase_add_test(tcase, test_rebuild_needs_nothing_derived);
+    tcase_add_test(tcase, test_rebuild_takes_the_word_of_a_key_in_limbo);
+    tcase_add_test(tcase, test_rebuild_frees_frames_of_nothing);
     tcase_add_test(tcase, test_rebuild_is_idempotent);
     tcase_add_test(tcase, test_rebuild_shows_progress);
     tcase_add_test(tcase, test_takeover_rebuilds);
