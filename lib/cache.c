@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "evict.h"
+#include "fork.h"
 #include "frames.h"
 #include "insert.h"
 #include "mend.h"
@@ -29,9 +30,7 @@ static int check_handle(kvshm *kv)
 {
     if (!kv)
         return kvshm__fail(-EINVAL, "the handle is NULL");
-    if (kvshm__forked(kv))
-        return kvshm__fail(KVSHM_E_FORKED, "the handle of arena %s belongs to the parent process; attach anew", kv->name);
-    return 0;
+    return kvshm__fork_check(kv);
 }
 
 /* A handle that may take leases. */
@@ -224,7 +223,7 @@ KVSHM_API int kvshm_lookup(kvshm *kv, const struct kvshm_prefix *prefix, unsigne
 
 KVSHM_API int kvshm_match(kvshm *kv, const struct kvshm_prefix *prefix, unsigned flags, struct kvshm_lease *lease)
 {
-    if (lease && prefix && !prefix->tokens) {
+    if (lease && prefix && !prefix->tokens && kv && !kvshm__forked(kv)) {
         memset(lease, 0, sizeof(*lease));
         return kvshm__fail(-EINVAL, "a key-only prefix has no tokens to match; use kvshm_lookup()");
     }
@@ -423,9 +422,12 @@ static int no_space(kvshm *kv, uint32_t npages)
     const struct kvshm_derived *d = &kv->header->derived;
 
     kvshm__count(kv, KVSHM__CNT_no_space, 1);
+    if (npages > kv->frame_count)
+        return kvshm__fail(-ENOSPC, "%u frames were asked for; arena %s has %u in all; ask for fewer or make a larger "
+                           "arena", npages, kv->name, kv->frame_count);
     return kvshm__fail(-ENOSPC, "%u frames were asked for; arena %s has %u, of which %llu are free, %llu reserved, and "
-                       "the others leased; release leases or make a larger arena", npages, kv->name, kv->frame_count,
-                       (unsigned long long)KVSHM__LOAD((kvshm_a64 *)&d->frames_free),
+                       "too many of the others leased; release leases or make a larger arena", npages, kv->name,
+                       kv->frame_count, (unsigned long long)KVSHM__LOAD((kvshm_a64 *)&d->frames_free),
                        (unsigned long long)KVSHM__LOAD((kvshm_a64 *)&d->frames_reserved));
 }
 

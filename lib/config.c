@@ -154,14 +154,22 @@ static unsigned dtype_bits(uint32_t dtype)
     return 0;
 }
 
+static int bad_dimension(const char *field, uint32_t value)
+{
+    return kvshm__fail(KVSHM_E_GEOMETRY,
+                       "geometry.%s is %u, not 1 to %u; set num_layers, num_kv_heads and head_dim, "
+                       "or page_bytes alone",
+                       field, value, DIMENSION_MAX);
+}
+
 static int check_dimensions(const struct kvshm_geometry *g)
 {
     if (g->num_layers == 0 || g->num_layers > DIMENSION_MAX)
-        return bad_range("num_layers", g->num_layers, 1, DIMENSION_MAX);
+        return bad_dimension("num_layers", g->num_layers);
     if (g->num_kv_heads == 0 || g->num_kv_heads > DIMENSION_MAX)
-        return bad_range("num_kv_heads", g->num_kv_heads, 1, DIMENSION_MAX);
+        return bad_dimension("num_kv_heads", g->num_kv_heads);
     if (g->head_dim == 0 || g->head_dim > DIMENSION_MAX)
-        return bad_range("head_dim", g->head_dim, 1, DIMENSION_MAX);
+        return bad_dimension("head_dim", g->head_dim);
     if (g->num_kv_heads % g->shards != 0)
         return kvshm__fail(KVSHM_E_GEOMETRY,
                            "geometry.num_kv_heads, %u, does not divide by shards, %u",
@@ -395,7 +403,7 @@ int kvshm__name_check(const char *name)
     if (name == NULL)
         return kvshm__fail(-EINVAL, "name is NULL");
     return kvshm__fail(-EINVAL,
-                       "name \"%.80s\" is none of an arena: 1 to %d of A-Z a-z 0-9 . _ -, the "
+                       "\"%.80s\" is no name of an arena: 1 to %d of A-Z a-z 0-9 . _ -, the "
                        "first a letter or digit",
                        name, KVSHM_NAME_MAX);
 }

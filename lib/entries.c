@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "client.h"
+#include "fork.h"
 #include "lease.h"
 #include "message.h"
 #include "private.h"
@@ -64,8 +65,8 @@ KVSHM_API int kvshm_foreach(kvshm *kv, kvshm_entry_fn fn, void *arg)
 
     if (!kv || !fn)
         return kvshm__fail(-EINVAL, "the %s is NULL", kv ? "function" : "handle");
-    if (kvshm__forked(kv))
-        return kvshm__fail(KVSHM_E_FORKED, "the handle of arena %s belongs to the parent process; attach anew", kv->name);
+    if ((answer = kvshm__fork_check(kv)) < 0)
+        return answer;
     uint32_t *counts = kvshm__private_alloc(kv->record_count * sizeof(*counts));
     if (!counts)
         return kvshm__fail(-ENOMEM, "no memory to count the leases of %u pages", kv->record_count);

@@ -7,9 +7,13 @@
 #include "message.h"
 #include "recency.h"
 #include "sys.h"
+#include "writer.h"
 
 /* Frames are taken from the oldest entries in batches, each with two scans of the lease words. */
 #define BATCH_MAX 64
+
+/* Records or pages of long work between two steps of the progress word. */
+#define SLICE 4096
 
 static struct kvshm_derived *derived(const kvshm *kv)
 {
@@ -149,6 +153,8 @@ uint64_t kvshm__evict_sweep_limbo(kvshm *kv)
         uint32_t record = next1 - 1;
         next1 = KVSHM__LOAD(&kv->recency[record].link1);
         back += free_upwards(kv, record, held);
+        if (i % SLICE == SLICE - 1)
+            kvshm__writer_progress(kv);
     }
     unlist(kv);
     return back;
@@ -156,15 +162,20 @@ uint64_t kvshm__evict_sweep_limbo(kvshm *kv)
 
 /* ---- Room ------------------------------------------------------------------------------------------------- */
 
-void kvshm__evict_to_capacity(kvshm *kv)
+static bool above_capacity(const kvshm *kv)
 {
-    bool any = false;
+    return KVSHM__LOAD(&derived(kv)->entries) > KVSHM__LOAD(&kv->header->settings.capacity);
+}
 
-    while (KVSHM__LOAD(&derived(kv)->entries) > KVSHM__LOAD(&kv->header->settings.capacity) &&
-           kvshm__evict_oldest(kv))
-        any = true;
-    if (any)
+bool kvshm__evict_to_capacity(kvshm *kv, uint32_t n)
+{
+    uint32_t dropped = 0;
+
+    while (dropped < n && above_capacity(kv) && kvshm__evict_oldest(kv))
+        dropped++;
+    if (dropped > 0)
         kvshm__evict_sweep_limbo(kv);
+    return dropped < n || !above_capacity(kv);
 }
 
 static uint64_t frames_free(const kvshm *kv)
@@ -177,8 +188,8 @@ static void collect(kvshm *kv, uint64_t n)
 {
     if (frames_free(kv) < n && kvshm__frames_sweep_worth(kv))
         kvshm__frames_sweep(kv, 0);
-    while (frames_free(kv) < n && !kvshm__evict_clear_slice(kv, kv->record_count))
-        ;
+    while (frames_free(kv) < n && !kvshm__evict_clear_slice(kv, SLICE))
+        kvshm__writer_progress(kv);
     if (frames_free(kv) < n)
         kvshm__evict_sweep_limbo(kv);
 }
@@ -262,8 +273,8 @@ static uint32_t oldest_in_reach(kvshm *kv, uint64_t hash)
 /* Words that cost nobody anything: of pages of earlier epochs, and in limbo. */
 static kvshm_a64 *collect_word(kvshm *kv, uint64_t hash)
 {
-    while (!kvshm__evict_clear_slice(kv, kv->record_count))
-        ;
+    while (!kvshm__evict_clear_slice(kv, SLICE))
+        kvshm__writer_progress(kv);
     kvshm__evict_sweep_limbo(kv);
     return kvshm__index_empty(kv, hash);
 }
@@ -320,6 +331,10 @@ bool kvshm__evict_clear_slice(kvshm *kv, uint32_t n)
             kvshm__index_clear(kv, record);
     }
     KVSHM__STORE(&derived(kv)->sweep_record, record);
-    kvshm__evict_sweep_limbo(kv);
+    /* Pages wait for children in later slices: a sweep in each slice would take the square of their number. */
+    if (record >= end || KVSHM__LOAD(&derived(kv)->limbo) / 2 >= kv->limbo_left) {
+        kvshm__evict_sweep_limbo(kv);
+        kv->limbo_left = KVSHM__LOAD(&derived(kv)->limbo);
+    }
     return record >= end;
 }

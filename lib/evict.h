@@ -29,8 +29,12 @@ uint64_t kvshm__evict_sweep_limbo(kvshm *kv);
 /* Drop the oldest entry; false: there is none. Its pages are in limbo until the next sweep. */
 bool kvshm__evict_oldest(kvshm *kv);
 
-/* Drop the oldest entries until no more than capacity are left, and sweep. */
-void kvshm__evict_to_capacity(kvshm *kv);
+/*
+ * Drop the oldest entries until no more than capacity are left, but at most n, and sweep. true: no more are left. Only
+ * a capacity that was made smaller leaves more than a few: n is then a slice.
+ */
+#define KVSHM__CAPACITY_SLICE 4096
+bool kvshm__evict_to_capacity(kvshm *kv, uint32_t n);
 
 /* At least n frames are free afterwards, or -ENOSPC: all others are leased or reserved. */
 int kvshm__evict_make_room(kvshm *kv, uint64_t n);

@@ -24,6 +24,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "message.h"
 #include "sys.h"
 
 static pthread_mutex_t list_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -143,4 +144,11 @@ int kvshm__fork_hide(void *address, uint64_t size)
     int code = kvshm__sys.advise(address, size, MADV_DONTFORK);
 
     return code < 0 ? code : kvshm__sys.advise(address, size, MADV_DONTDUMP);
+}
+
+int kvshm__fork_check(const kvshm *kv)
+{
+    if (!kvshm__forked(kv))
+        return 0;
+    return kvshm__fail(KVSHM_E_FORKED, "the handle of arena %s belongs to the parent process; attach anew", kv->name);
 }

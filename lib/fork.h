@@ -29,4 +29,7 @@ void kvshm__fork_close(int *fd);
 /* A mapping of the segment: no child has it, no core dump either. 0 or -errno. */
 int kvshm__fork_hide(void *address, uint64_t size);
 
+/* 0, or KVSHM_E_FORKED with a message: the handle was made by this process's parent. */
+int kvshm__fork_check(const kvshm *kv);
+
 #endif /* KVSHM_FORK_H */

@@ -2,6 +2,7 @@
 #include "frames.h"
 
 #include "client.h"
+#include "writer.h"
 
 static struct kvshm_derived *derived(const kvshm *kv)
 {
@@ -211,6 +212,7 @@ static void rebuild_device_frames(kvshm *kv, bool any)
         uint64_t number = KVSHM__LOAD_ACQ(&client->number);
         if (any || KVSHM__LOAD(&client->device_frames) != 0)
             KVSHM__STORE(&client->device_frames, number ? device_frames_of(kv, number) : 0);
+        kvshm__writer_progress(kv);
         KVSHM__STORE(&client->swept, 0);
     }
 }

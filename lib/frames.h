@@ -61,7 +61,7 @@ void kvshm__frames_give(kvshm *kv, uint32_t frame);
 /* A reserved frame becomes the page's. */
 void kvshm__frames_to_page(kvshm *kv, uint32_t frame, uint32_t record);
 
-/* Is there, perhaps, something to sweep? Cheap unless someone died. */
+/* Is there, perhaps, something to sweep? While anyone holds a reservation it asks for each client whether it lives. */
 bool kvshm__frames_sweep_worth(kvshm *kv);
 
 /*

@@ -39,7 +39,7 @@ enum look { NO, YES, CHANGED };
 
 /* One look at the record that a word names. */
 static enum look look_at(const kvshm *kv, uint32_t record, const struct kvshm__page_spec *spec, uint64_t parent_seq,
-                         bool also_limbo, struct kvshm__found *out)
+                         bool also_limbo, struct kvshm__found *out, uint64_t *place_seen)
 {
     const struct kvshm_record *r = &kv->records[record];
     bool root = spec->parent == KVSHM__NO_RECORD;
@@ -49,6 +49,7 @@ static enum look look_at(const kvshm *kv, uint32_t record, const struct kvshm__p
         return CHANGED;
     uint32_t length = KVSHM__LOAD((kvshm_a32 *)&r->length);
     uint64_t place = KVSHM__LOAD_ACQ((kvshm_a64 *)&r->place);
+    *place_seen = place;
     bool equal = KVSHM__LOAD((kvshm_a32 *)&r->epoch) == (uint32_t)KVSHM__LOAD(&kv->header->epoch) &&
                  kvshm__text_equal(kvshm__text(kv, record), spec);
 
@@ -76,13 +77,16 @@ static enum look look_at_word(const kvshm *kv, kvshm_a64 *at, const struct kvshm
         uint32_t record = kvshm__index_record(kv, word);
         if (word >> 32 != (uint32_t)spec->hash || record == KVSHM__NO_RECORD)
             return NO;
-        enum look answer = look_at(kv, record, spec, parent_seq, also_limbo, out);
+        uint64_t place = 0;
+        enum look answer = look_at(kv, record, spec, parent_seq, also_limbo, out, &place);
         if (answer == YES) {
             out->word = word;
             out->at = at;
+            return YES;
         }
-        if (answer != CHANGED)
-            return answer;
+        /* A replacement stores the word once: a no is one only if word and page are still those that were looked at. */
+        if (answer == NO && KVSHM__LOAD_ACQ(at) == word && KVSHM__LOAD_ACQ(&kv->records[record].place) == place)
+            return NO;
         kvshm__pause();
     }
     return CHANGED;

@@ -65,7 +65,9 @@ static int check_head(struct job *j)
     kvshm *kv = j->kv;
     const struct kvshm_lease *head = j->head;
 
-    if (head->kv != kv || head->page >= kv->record_count || head->page_seq != KVSHM__LOAD(&kv->records[head->page].seq))
+    if (head->kv != kv || head->page >= kv->record_count || head->word >= kv->max_leases ||
+        KVSHM__LOAD(&kvshm__own_leases(kv)[head->word].word) != kvshm__lease_value(head->page, head->page_seq) ||
+        head->page_seq != KVSHM__LOAD(&kv->records[head->page].seq))
         return kvshm__fail(-EINVAL, "head is not a lease of this handle");
     if (j->prefix->tokens == NULL)
         return kvshm__fail(-EINVAL, "a key-only prefix takes no head: its pages are its own; pass NULL");
@@ -421,7 +423,7 @@ static int insert_locked(struct job *j)
         return outcome;
     consume(j);
     become_lease(j, deepest);
-    kvshm__evict_to_capacity(kv);
+    kvshm__evict_to_capacity(kv, KVSHM__CAPACITY_SLICE);
     if (outcome == KVSHM_REPLACED || (j->flags & KVSHM_EXTEND))
         kvshm__evict_sweep_limbo(kv);
     count_outcome(kv, outcome);

@@ -21,7 +21,7 @@
  * Room for what comes later, so that it needs no change of this layout:
  *   slots and transfers, event ring, limits of tenants   free entries of the directory, kinds 11 to 14 below
  *   slot of a page                                       kvshm_record.slot (a word outside the sequence)
- *   states of a place: leaving, restoring                KVSHM__PLACE_LEAVING (in use), KVSHM__PLACE_RESTORING
+ *   states of a place: leaving, restoring                KVSHM__PLACE_LEAVING (readers know it), KVSHM__PLACE_RESTORING
  *   8 bytes of a policy beside each recency stamp        kvshm_recency.policy
  *   16 bytes of the caller's in an entry                 kvshm_page_text.caller
  *   settings of a second tier                            kvshm_settings: wait_ms, admission, watermarks, spill_bytes
@@ -152,7 +152,7 @@ struct kvshm_lock {
     kvshm_a32 waiters;  /* any: a hint that someone sleeps; the dead may leave it high */
     uint32_t reserved;
     kvshm_a64 turn;     /* lock: one more at each giving back: has the owner moved? */
-    kvshm_a64 progress; /* lock: one more at each slice of a rebuild */
+    kvshm_a64 progress; /* lock: one more at each slice of a rebuild, or of other long work */
     uint8_t room[32];
 };
 

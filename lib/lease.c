@@ -31,7 +31,7 @@ static uint32_t first_look(kvshm *kv, struct kvshm__hint *hint)
 static void raise_high(kvshm *kv, uint32_t word)
 {
     kvshm_a32 *high = &kv->clients[kv->place].lease_high;
-    uint32_t seen = KVSHM__LOAD(high);
+    uint32_t seen = KVSHM__LOAD_SEQ(high);
 
     while (seen <= word &&
            !atomic_compare_exchange_weak_explicit(high, &seen, word + 1, memory_order_seq_cst, memory_order_relaxed))

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "client.h"
+#include "fork.h"
 #include "config.h"
 #include "message.h"
 #include "sys.h"
@@ -18,11 +19,7 @@ static int check_handle(const kvshm *kv)
 {
     if (kv == NULL)
         return kvshm__fail(-EINVAL, "the handle is NULL");
-    if (kvshm__forked(kv))
-        return kvshm__fail(KVSHM_E_FORKED,
-                           "the handle of arena %s belongs to the parent process; attach anew",
-                           kv->name);
-    return 0;
+    return kvshm__fork_check(kv);
 }
 
 /* ---- Info -------------------------------------------------------------------------------------------- */

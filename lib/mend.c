@@ -5,6 +5,7 @@
 
 #include "client.h"
 #include "evict.h"
+#include "fork.h"
 #include "frames.h"
 #include "message.h"
 #include "recency.h"
@@ -15,12 +16,13 @@ int kvshm__mend_lock(kvshm *kv)
 {
     struct stat st;
 
-    if (kvshm__forked(kv))
-        return kvshm__fail(KVSHM_E_FORKED, "the handle of arena %s belongs to the parent process; attach anew", kv->name);
+    int err = kvshm__fork_check(kv);
+    if (err < 0)
+        return err;
     if (kv->read_only)
         return kvshm__fail(KVSHM_E_READ_ONLY, "arena %s was attached with KVSHM_RDONLY; attach without it to write",
                            kv->name);
-    int err = kvshm__sys.fstat(kv->fd, &st);
+    err = kvshm__sys.fstat(kv->fd, &st);
     if (err < 0)
         return kvshm__fail(err, "arena %s: fstat: %s", kv->name, kvshm_strerror(err));
     if (st.st_nlink == 0)
@@ -31,7 +33,7 @@ int kvshm__mend_lock(kvshm *kv)
         return got;
     if (got > 0) {
         kvshm__mend_rebuild(kv);
-        kvshm__evict_to_capacity(kv); /* whoever died may have left entries too many */
+        kvshm__evict_to_capacity(kv, KVSHM__CAPACITY_SLICE); /* whoever died may have left entries too many */
         kvshm__count(kv, KVSHM__CNT_takeovers, 1);
     }
     return 0;
@@ -50,7 +52,7 @@ void kvshm__mend_unlock(kvshm *kv)
 static void progress(kvshm *kv, uint32_t record)
 {
     if (record % SLICE == 0)
-        KVSHM__STORE(&kv->header->lock.progress, KVSHM__LOAD(&kv->header->lock.progress) + 1);
+        kvshm__writer_progress(kv);
 }
 
 static enum kvshm_place_state state_of(const kvshm *kv, uint32_t record)
@@ -173,6 +175,20 @@ static void finish_owner(kvshm *kv, uint32_t record)
         KVSHM__STORE_REL(&kv->owners[frame].owner, kvshm__owner_page(record));
 }
 
+/* Of an insert that died before the page's index word, held by who joined it: inserts must find it in limbo (I2). */
+static void name_again(kvshm *kv, uint32_t record)
+{
+    uint64_t hash = KVSHM__LOAD(&kv->recency[record].hash);
+    kvshm_a64 *word;
+
+    if (!of_this_epoch(kv, record) || (KVSHM__LOAD(&kv->records[record].length) & KVSHM__KEY_ONLY) ||
+        kvshm__index_word_of(kv, record))
+        return;
+    word = kvshm__index_empty(kv, hash);
+    if (word)
+        kvshm__index_set(word, hash, record);
+}
+
 /* 6. What is away stays in limbo if a lease that counts holds it or something below it, and is freed if not. */
 static void settle_limbo(kvshm *kv, uint64_t *held)
 {
@@ -185,6 +201,8 @@ static void settle_limbo(kvshm *kv, uint64_t *held)
             finish_owner(kv, record);
         if (state_of(kv, record) == KVSHM__PLACE_AWAY && !(kvshm__bit(held, record) && has_frame(kv, record)))
             kvshm__evict_release_page(kv, record);
+        else if (state_of(kv, record) == KVSHM__PLACE_AWAY)
+            name_again(kv, record);
         progress(kv, record);
     }
     for (uint32_t record = 0; record < kv->record_count; record++) {

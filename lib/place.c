@@ -71,6 +71,8 @@ static int open_dir(const char *path, int *dir)
 {
     int fd = kvshm__sys.open(path, O_RDONLY | O_DIRECTORY, 0);
 
+    if (fd == -ENOENT)
+        return kvshm__fail(fd, "directory %s does not exist; create it, or set KVSHM_DIR", path);
     if (fd < 0)
         return kvshm__fail(fd, "directory %s: %s", path, kvshm_strerror(fd));
     *dir = fd;
@@ -179,13 +181,18 @@ int kvshm__place_find(const struct kvshm__places *places, const char *name,
     return seen > 0 ? 0 : not_found(places, name);
 }
 
-static int open_failed(const char *path, bool writing, int code)
+static int open_failed(const char *path, int code)
 {
-    if (code == -EACCES && writing)
-        return kvshm__fail(code,
-                           "%s: %s; to read and write is asked for, KVSHM_RDONLY asks for less",
-                           path, kvshm_strerror(code));
     return kvshm__fail(code, "%s: %s", path, kvshm_strerror(code));
+}
+
+static int open_denied(const char *path, const struct stat *status, bool writing)
+{
+    return kvshm__fail(-EACCES, "%s: %s; it is of user %u and group %u, mode 0%03o%s", path,
+                       kvshm_strerror(-EACCES), (unsigned)status->st_uid, (unsigned)status->st_gid,
+                       (unsigned)status->st_mode & 07777,
+                       writing ? "; to read and write is asked for, KVSHM_RDONLY asks for less"
+                               : "");
 }
 
 static int check_kind(const char *path, const struct stat *status)
@@ -206,18 +213,20 @@ int kvshm__place_open(const struct kvshm__place_found *found, bool writing, int 
     if (code == 0)
         code = check_kind(found->path, &status);
     if (code < 0)
-        return code < -4095 || code == -ELOOP ? code : open_failed(found->path, writing, code);
+        return code < -4095 || code == -ELOOP ? code : open_failed(found->path, code);
     kvshm__fork_hold();
     code = kvshm__sys.open(found->path,
                            (writing ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
     if (code >= 0)
         *fd = code;
     kvshm__fork_let();
+    if (code == -EACCES)
+        return open_denied(found->path, &status, writing);
     if (code < 0)
-        return open_failed(found->path, writing, code);
+        return open_failed(found->path, code);
     code = kvshm__sys.fstat(*fd, &status);
     if (code < 0)
-        return open_failed(found->path, writing, code);
+        return open_failed(found->path, code);
     return check_kind(found->path, &status);
 }
 

@@ -14,7 +14,7 @@
 int kvshm__setting_set(kvshm *kv, const char *name, uint64_t value)
 {
     struct kvshm_settings *settings = &kv->header->settings;
-    bool capacity = strcmp(name, "capacity") == 0;
+    bool capacity = strcmp(name, "capacity") == 0, done = false;
     int err;
 
     if (!capacity && strcmp(name, "stall_ms") != 0)
@@ -25,10 +25,13 @@ int kvshm__setting_set(kvshm *kv, const char *name, uint64_t value)
     if (err)
         return err;
     KVSHM__STORE(capacity ? &settings->capacity : &settings->stall_ms, value);
-    if (capacity)
-        kvshm__evict_to_capacity(kv);
     kvshm__mend_unlock(kv);
-    return 0;
+    /* In slices; what is left if we die here is dropped by the inserts of others. */
+    while (capacity && !done && (err = kvshm__mend_lock(kv)) == 0) {
+        done = kvshm__evict_to_capacity(kv, KVSHM__CAPACITY_SLICE);
+        kvshm__mend_unlock(kv);
+    }
+    return err;
 }
 
 static int64_t reap_client(kvshm *kv, uint64_t client)

@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "recency.h"
 
+#include "writer.h"
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <x86intrin.h>
 #endif
 
 #define CHILDREN 4
+
+/* Records between two steps of the progress word. */
+#define SLICE 4096
 
 static struct kvshm_derived *derived(const kvshm *kv)
 {
@@ -261,6 +266,8 @@ void kvshm__recency_rebuild(kvshm *kv)
     kvshm__recency_forget_all(kv);
     for (uint32_t record = 0; record < kv->record_count; record++) {
         uint64_t stamp = KVSHM__LOAD(&kv->recency[record].stamp);
+        if (record % SLICE == 0)
+            kvshm__writer_progress(kv);
         KVSHM__STORE(&kv->heap[record].position1, 0);
         if (stamp == 0)
             continue;

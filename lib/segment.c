@@ -56,6 +56,9 @@ static int open_nameless(const char *dir, int *fd)
             "the file system of %s makes no nameless files (O_TMPFILE); use one that "
             "does: tmpfs, ext4, xfs",
             dir);
+    if (code == -EACCES)
+        return kvshm__fail(code, "directory %s: %s; make it writable, or set KVSHM_DIR", dir,
+                           kvshm_strerror(code));
     return code >= 0 ? 0 : kvshm__fail(code, "directory %s: %s", dir, kvshm_strerror(code));
 }
 

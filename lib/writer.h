@@ -25,6 +25,12 @@
  */
 int kvshm__writer_acquire(kvshm *kv);
 
+/* Long work shows that its owner moves: call it at each slice, so that waiters do not take it for stopped. */
+static inline void kvshm__writer_progress(kvshm *kv)
+{
+    KVSHM__STORE(&kv->header->lock.progress, KVSHM__LOAD(&kv->header->lock.progress) + 1);
+}
+
 /* Give it back and wake one waiter. */
 void kvshm__writer_release(kvshm *kv);
 
