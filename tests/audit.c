@@ -20,7 +20,6 @@ struct look {
     uint32_t *lists;     /* bit per list in which it was met: IN_... */
     uint32_t *positions; /* heap slots that hold it */
     uint32_t *order;     /* record numbers, for sorting */
-    uint32_t *of_dead;   /* 1: a lease of a dead client whom a living one has joined holds it */
     bool living;         /* in each_lease(): is it the lease of a living one? */
 };
 enum { IN_FREE = 1, IN_LIMBO = 2, IN_CHILDREN = 4 };
@@ -142,13 +141,6 @@ static void check_frame_of(struct look *l, uint32_t record)
               KVSHM__LOAD(&kv->owners[frame].owner));
 }
 
-/* Left by an insert with KVSHM_HOLD whose client died, and was joined, before a word named it: it waits in limbo for the
-   sake of its frame alone, and no insert can call it back. */
-static bool unfinished(const struct look *l, uint32_t record)
-{
-    return l->of_dead[record] && l->words[record] == 0 && !published(l->kv, record);
-}
-
 /* Does a word name it, as its state wants? A key-only page is not called back, so in limbo it needs none. */
 static void check_named(struct look *l, uint32_t record)
 {
@@ -160,8 +152,7 @@ static void check_named(struct look *l, uint32_t record)
                   KVSHM__LOAD(&kv->records[record].epoch));
         return;
     }
-    if (l->words[record] == 0 && (published(kv, record) || !key_only(kv, record)) &&
-        !unfinished(l, record))
+    if (l->words[record] == 0 && (published(kv, record) || !key_only(kv, record)))
         found(l, "record %u, %s, is named by no index word", record,
               published(kv, record) ? "published" : "in limbo");
     if (l->words[record] != 0 && !published(kv, record) && key_only(kv, record))
@@ -369,8 +360,7 @@ static void check_twins(struct look *l)
     sorting = kv;
     qsort(l->order, n, sizeof(*l->order), by_hash);
     for (uint32_t i = 1; i < n; i++) {
-        if (same_page(kv, l->order[i - 1], l->order[i]) && !unfinished(l, l->order[i - 1]) &&
-            !unfinished(l, l->order[i]))
+        if (same_page(kv, l->order[i - 1], l->order[i]))
             found(l, "records %u and %u are one page (I2)", l->order[i - 1], l->order[i]);
     }
     qsort(l->order, n, sizeof(*l->order), by_page_id);
@@ -676,17 +666,6 @@ static void mark_chain(struct look *l, uint32_t record, uint64_t value)
         l->words[record] = 1;
 }
 
-static void mark_dead(struct look *l, uint32_t record, uint64_t value)
-{
-    const kvshm *kv = l->kv;
-
-    if (l->living || record == KVSHM__NO_RECORD || !in_use(kv, record) ||
-        kvshm__lease_value(record, KVSHM__LOAD(&kv->records[record].seq)) != value)
-        return;
-    for (; record != KVSHM__NO_RECORD; record = kvshm__pages_parent(kv, record))
-        l->of_dead[record] = 1;
-}
-
 /* ---- All of it -------------------------------------------------------------------------------------------- */
 
 static void check_rest(struct look *l)
@@ -708,13 +687,12 @@ static void look_begin(struct look *l, const kvshm *kv, FILE *out)
     memset(l, 0, sizeof(*l));
     l->kv = kv;
     l->out = out;
-    l->words = calloc(5 * (size_t)kv->record_count, sizeof(*l->words));
+    l->words = calloc(4 * (size_t)kv->record_count, sizeof(*l->words));
     if (l->words == NULL)
         abort();
     l->lists = l->words + kv->record_count;
     l->positions = l->lists + kv->record_count;
     l->order = l->positions + kv->record_count;
-    l->of_dead = l->order + kv->record_count;
 }
 
 unsigned audit(const kvshm *kv, FILE *out)
@@ -722,8 +700,6 @@ unsigned audit(const kvshm *kv, FILE *out)
     struct look l;
 
     look_begin(&l, kv, out);
-    each_lease(&l, mark_dead);
-    l.findings = 0; /* of each_lease(), which comes again */
     check_words(&l);
     check_records(&l);
     check_tree(&l);
