@@ -16,6 +16,7 @@ MODULE_TESTS = \
 	tests/check_fork \
 	tests/check_frames \
 	tests/check_hot_path \
+	tests/check_images \
 	tests/check_index \
 	tests/check_insert \
 	tests/check_layout \
@@ -62,6 +63,14 @@ tests_check_errors_LDFLAGS = -Wl,--wrap=kvshm__private_alloc
 tests_check_hot_path_SOURCES = \
 	tests/check_hot_path.c \
 	tests/hits.h
+
+tests_check_images_SOURCES = \
+	tests/check_images.c \
+	tests/images.h \
+	tests/images_mend.c \
+	tests/images_scene.c \
+	tests/step.c \
+	tests/step.h
 
 tests_check_layout_SOURCES = \
 	tests/check_layout.c \
