@@ -92,19 +92,27 @@ static enum look look_at_word(const kvshm *kv, kvshm_a64 *at, const struct kvshm
     return CHANGED;
 }
 
-bool kvshm__index_find(const kvshm *kv, const struct kvshm__page_spec *spec, uint64_t parent_seq, bool also_limbo,
-                       struct kvshm__found *out, bool *gave_up)
+static bool find_in(const kvshm *kv, struct kvshm_bucket *bucket, const struct kvshm__page_spec *spec,
+                    uint64_t parent_seq, bool also_limbo, struct kvshm__found *out, bool *gave_up)
 {
-    for (uint32_t i = 0; i < 2 * KVSHM__BUCKET_WORDS; i++) {
-        kvshm_a64 *at = kvshm__index_reach(kv, spec->hash, i);
-        if (KVSHM__LOAD(at) >> 32 != (uint32_t)spec->hash)
+    for (uint32_t i = 0; i < KVSHM__BUCKET_WORDS; i++) {
+        if (KVSHM__LOAD(&bucket->word[i]) >> 32 != (uint32_t)spec->hash)
             continue;
-        enum look answer = look_at_word(kv, at, spec, parent_seq, also_limbo, out);
+        enum look answer = look_at_word(kv, &bucket->word[i], spec, parent_seq, also_limbo, out);
         if (answer == YES)
             return true;
         if (answer == CHANGED)
             *gave_up = true;
     }
+    return false;
+}
+
+bool kvshm__index_find(const kvshm *kv, const struct kvshm__page_spec *spec, uint64_t parent_seq, bool also_limbo,
+                       struct kvshm__found *out, bool *gave_up)
+{
+    if (find_in(kv, first_bucket(kv, spec->hash), spec, parent_seq, also_limbo, out, gave_up) ||
+        find_in(kv, second_bucket(kv, spec->hash), spec, parent_seq, also_limbo, out, gave_up))
+        return true;
     out->record = KVSHM__NO_RECORD;
     return false;
 }

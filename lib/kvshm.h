@@ -534,8 +534,8 @@ KVSHM_API int kvshm_stats(kvshm *kv, struct kvshm_stats *stats);
 typedef int (*kvshm_entry_fn)(const struct kvshm_entry *entry, void *arg);
 
 /*
- * Each entry, in no order, without a lock: one that is there throughout is shown once; one that comes or goes
- * meanwhile may be missed. fn may call any function on kv. 0, fn's answer, -EINVAL, -ENOMEM, KVSHM_E_FORKED.
+ * Each entry, in no order, without a lock: one that is there throughout is shown once; one that comes, goes or
+ * is replaced meanwhile may be missed. fn may call any function on kv. 0, fn's answer, -EINVAL, -ENOMEM, KVSHM_E_FORKED.
  */
 KVSHM_API int kvshm_foreach(kvshm *kv, kvshm_entry_fn fn, void *arg);
 
