@@ -466,7 +466,7 @@ START_TEST(test_a_torn_read_is_no_answer)
     torn.record = publish(torn.kv, KVSHM__NO_RECORD, torn.tokens[0], LONG_PAGE, 77);
     kvshm__mend_unlock(torn.kv);
     ck_assert_int_eq(pthread_create(&thread, NULL, write_without_pause, NULL), 0);
-    while (looked < ts_amount(3000, 30000, 1000000) || whole == 0) {
+    while (looked < ts_amount(15000, 60000, 1000000) || whole == 0) {
         const uint32_t *tokens = looked % 4 < 2 ? mixed[looked % 2] : torn.tokens[looked % 2];
         struct kvshm__page_spec spec = spec_of(KVSHM__NO_RECORD, tokens, LONG_PAGE, 77);
         struct kvshm__found found;
