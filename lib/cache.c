@@ -92,7 +92,7 @@ static bool find_longest(const kvshm *kv, const struct kvshm_prefix *prefix, str
 }
 
 /* Children looked at on each level for one that is published. */
-#define SIBLINGS 8
+#define SIBLINGS 64
 
 /* A published child of the page that was found; false: none among the first few. */
 static bool child_of(const kvshm *kv, const struct kvshm__found *parent, struct kvshm__found *child)
