@@ -7,73 +7,20 @@
  * client that is stepped through its rebuild, and dies at each of its changes; of the images that this leaves, some again.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "images.h"
 #include "step.h"
-
-/* The segment of a stepped child: this process's own mapping, and what it held after the step before. */
-struct watch {
-    const uint8_t *now;
-    uint8_t *last;
-    size_t bytes, watched; /* frames are behind what is watched, unless the deed writes into them */
-};
+#include "watch.h"
 
 static struct {
     uint64_t scenes, instructions, images, locked, rebuilds, rebuild_images, twice, killed;
 } total;
 
 static uint64_t chance;
-
-/* ---- Watching ------------------------------------------------------------------------------------------ */
-
-/* false: no segment has that name. */
-static bool watch(struct watch *w, const char *name, bool frames)
-{
-    char path[320];
-    struct stat status;
-    const struct kvshm_header *header;
-    int fd;
-
-    memset(w, 0, sizeof(*w));
-    snprintf(path, sizeof(path), "%s/%s", getenv("KVSHM_DIR"), name);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    if (fstat(fd, &status) != 0)
-        ck_abort_msg("%s: %s", path, strerror(errno));
-    w->bytes = (size_t)status.st_size;
-    w->now = mmap(NULL, w->bytes, PROT_READ, MAP_SHARED, fd, 0);
-    w->last = malloc(w->bytes);
-    if (w->now == MAP_FAILED || w->last == NULL)
-        ck_abort_msg("%s: no memory", path);
-    close(fd);
-    memcpy(w->last, w->now, w->bytes);
-    header = (const struct kvshm_header *)w->now;
-    w->watched = frames ? w->bytes : header->fixed.directory[KVSHM__SEC_FRAMES - 1].offset;
-    return true;
-}
-
-static bool changed(struct watch *w)
-{
-    if (w->now == NULL || memcmp(w->now, w->last, w->watched) == 0)
-        return false;
-    memcpy(w->last, w->now, w->bytes);
-    return true;
-}
-
-static void unwatch(struct watch *w)
-{
-    if (w->now != NULL)
-        munmap((void *)w->now, w->bytes);
-    free(w->last);
-    memset(w, 0, sizeof(*w));
-}
 
 static enum im_company any_company(void)
 {
@@ -110,11 +57,11 @@ static void interrupt(struct im_case c, uint8_t *image, size_t bytes, uint64_t s
     if (depth == 0)
         c.origin = image;
     step_fork(&mender, im_mender, (void *)names[depth]);
-    if (!step_to_mark(&mender) || !watch(&w, names[depth], false))
+    if (!step_to_mark(&mender) || !watch_begin(&w, names[depth], false))
         ck_abort_msg("the mender did not come to its mark");
     while (step_one(&mender)) {
         total.instructions++;
-        if (!changed(&w))
+        if (!watch_changed(&w))
             continue;
         ++*change;
         total.rebuild_images++;
@@ -127,7 +74,7 @@ static void interrupt(struct im_case c, uint8_t *image, size_t bytes, uint64_t s
         }
     }
     step_finish(&mender);
-    unwatch(&w);
+    watch_end(&w);
     if (others_locks >= 0)
         close(others_locks);
     total.rebuilds++;
@@ -235,7 +182,7 @@ static void step_through(struct step *child, struct im_case *c, struct album *a,
     int state = deed->names > 0 ? -1 : 1;
     bool inside = true;
 
-    if (watch(w, "inside", deed->frames))
+    if (watch_begin(w, "inside", deed->frames))
         take_image(a, c, w);
     while (inside) {
         bool fresh;
@@ -244,8 +191,8 @@ static void step_through(struct step *child, struct im_case *c, struct album *a,
         c->instruction = child->instructions;
         if (deed->names != 0 || !inside)
             check_named(c, &state);
-        fresh = w->now == NULL && watch(w, "inside", deed->frames);
-        if (fresh || changed(w))
+        fresh = w->now == NULL && watch_begin(w, "inside", deed->frames);
+        if (fresh || watch_changed(w))
             take_image(a, c, w);
     }
     if (state != 1 && state != 2 * deed->names)
@@ -274,7 +221,7 @@ static void play(const struct im_scene *scene, unsigned keep_images)
         interrupt(a.kept[i].c, a.kept[i].image, w.bytes, a.kept[i].served, any_company(), 0);
         free(a.kept[i].image);
     }
-    unwatch(&w);
+    watch_end(&w);
     total.scenes++;
     if (getenv("KVSHM_TEST_VERBOSE") != NULL)
         printf("%s, %s: %llu instructions, %llu images, %llu with the lock, answer %lld\n",
@@ -282,7 +229,7 @@ static void play(const struct im_scene *scene, unsigned keep_images)
                (unsigned long long)c.instruction, (unsigned long long)a.n,
                (unsigned long long)a.n_locked, (long long)told->answer);
     munmap(told, sizeof(*told));
-    if (kvshm_unlink("inside", 0) != -ENOENT && watch(&w, "inside", false))
+    if (kvshm_unlink("inside", 0) != -ENOENT && watch_begin(&w, "inside", false))
         ck_abort_msg("the arena cannot be removed: %s", kvshm_errmsg(NULL));
 }
 
@@ -341,7 +288,7 @@ START_TEST(test_death_at_any_instruction_is_mended)
            (unsigned long long)total.rebuild_images, (unsigned long long)total.rebuilds,
            (unsigned long long)total.twice, (unsigned long long)im_wrong);
     ck_assert_uint_eq(im_wrong, 0);
-    ck_assert_uint_gt(total.images, 100);
+    ck_assert_uint_gt(total.images, total.scenes);
 }
 END_TEST
 

@@ -29,6 +29,22 @@ enum im_shape {
 #define IM_TOKENS_MAX 32u
 #define IM_NAMES      48u
 
+/* Prefixes of which a scene knows whether they are cached. */
+enum {
+    IM_A,      /* two pages */
+    IM_B,      /* the same first page, another second one */
+    IM_C,      /* the same first page, half a second one */
+    IM_D,      /* one page */
+    IM_E,      /* two pages and one token */
+    IM_G,      /* IM_A, a page and a token more */
+    IM_H,      /* the first page of IM_A */
+    IM_N,      /* two pages and a half */
+    IM_K,      /* a key, two pages */
+    IM_K_NEW,  /* the same key, three pages */
+    IM_L,      /* another key, one token */
+    IM_FILLER, /* and on: one page each; behind them those that are made to crowd */
+};
+
 struct im_scene {
     unsigned deed;
     enum im_shape shape;

@@ -15,8 +15,7 @@
 
 #define MAX_LEASES 16
 
-/* What a scene may cache. A to C, H and G have their first page in common. */
-enum name { A, B, C, D, E, G, H, N, K, K_NEW, L, FILLER, FILLERS = 8, CROWD = FILLER + FILLERS };
+enum { FILLERS = 8, CROWD = IM_FILLER + FILLERS };
 static_assert(CROWD + IN_CROWD <= IM_NAMES, "names");
 #define BIT(name) (1u << (name))
 
@@ -57,20 +56,21 @@ static struct kvshm_prefix token_name(const struct im_scene *scene, unsigned nam
     static const struct {
         uint16_t first, pages, half, more; /* n = pages * m + half * m / 2 + more */
     } of[] = {
-        [A] = {1000, 2, 0, 0}, [B] = {1000, 2, 0, 0}, [C] = {1000, 1, 1, 0}, [D] = {3000, 1, 0, 0},
-        [E] = {4000, 2, 0, 1}, [G] = {1000, 3, 0, 1}, [H] = {1000, 1, 0, 0}, [N] = {5000, 2, 1, 0},
+        [IM_A] = {1000, 2, 0, 0}, [IM_B] = {1000, 2, 0, 0}, [IM_C] = {1000, 1, 1, 0},
+        [IM_D] = {3000, 1, 0, 0}, [IM_E] = {4000, 2, 0, 1}, [IM_G] = {1000, 3, 0, 1},
+        [IM_H] = {1000, 1, 0, 0}, [IM_N] = {5000, 2, 1, 0},
     };
     static uint32_t room[IM_NAMES][IM_TOKENS_MAX];
     uint32_t *tokens = room[name], m = scene->page_tokens, base = (uint32_t)scene->seed & 0xffff;
     struct kvshm_prefix prefix;
     uint32_t n = m;
 
-    if (name >= FILLER) {
+    if (name >= IM_FILLER) {
         tokens_from(tokens, 0, base + 6000 + 100 * name, m);
     } else {
         n = of[name].pages * m + of[name].half * m / 2 + of[name].more;
         tokens_from(tokens, 0, base + of[name].first, n);
-        if (name == B)
+        if (name == IM_B)
             tokens_from(tokens, m, base + 2000, n);
     }
     kvshm_prefix_init(&prefix, 0, 0, tokens, n);
@@ -85,9 +85,9 @@ struct kvshm_prefix im_name(const struct im_scene *scene, const struct im_told *
         return prefix;
     if (name >= CROWD)
         kvshm_prefix_init(&prefix, 0, 0, told->crowd[name - CROWD], 4);
-    else if (name == K || name == K_NEW)
-        prefix = in_key(7, name == K ? scene->page_tokens + 1 : 2 * scene->page_tokens + 1);
-    else if (name == L)
+    else if (name == IM_K || name == IM_K_NEW)
+        prefix = in_key(7, name == IM_K ? scene->page_tokens + 1 : 2 * scene->page_tokens + 1);
+    else if (name == IM_L)
         prefix = in_key(8, 1);
     else
         prefix = token_name(scene, name);
@@ -160,7 +160,7 @@ static int die(struct stage *s, bool device)
     struct kvshm_config expect;
     struct kvshm_lease one;
     struct kvshm_reservation r;
-    struct kvshm_prefix prefix = name_of(s, B);
+    struct kvshm_prefix prefix = name_of(s, IM_B);
     kvshm *kv;
 
     kvshm_config_init(&expect);
@@ -211,11 +211,11 @@ static void all_places_taken(struct stage *s, const struct deed *d)
 static void shape_before(struct stage *s)
 {
     if (s->scene->shape == IM_CLEARED) {
-        put(s, A);
-        put(s, E);
-        lease(s, s->kv, A);
+        put(s, IM_A);
+        put(s, IM_E);
+        lease(s, s->kv, IM_A);
         if (!s->other_idle)
-            lease(s, s->other, E);
+            lease(s, s->other, IM_E);
         ts_need(kvshm_clear(s->kv) == 0);
     } else if (s->scene->shape == IM_CROWDED) {
         for (unsigned i = 0; i < IN_CROWD; i++)
@@ -223,7 +223,7 @@ static void shape_before(struct stage *s)
         for (unsigned i = 0; i < 2 * KVSHM__BUCKET_WORDS; i++)
             put(s, CROWD + i);
     } else if (s->scene->shape == IM_ORPHANS) {
-        put(s, B);
+        put(s, IM_B);
         orphan(s, true);
     }
 }
@@ -237,20 +237,20 @@ static void lease_all(struct stage *s)
 static void go_to_limbo(struct stage *s)
 {
     struct kvshm_lease one = {0};
-    struct kvshm_prefix prefix = name_of(s, D);
+    struct kvshm_prefix prefix = name_of(s, IM_D);
 
-    lease(s, s->kv, A);
-    lease(s, s->kv, E);
+    lease(s, s->kv, IM_A);
+    lease(s, s->kv, IM_E);
     kvshm_lookup(s->kv, &prefix, 0, &one);
-    let_go(s, A);
-    let_go(s, E);
-    let_go(s, D);
+    let_go(s, IM_A);
+    let_go(s, IM_E);
+    let_go(s, IM_D);
     kvshm_release(s->kv, &one);
 }
 
 static void shape(struct stage *s)
 {
-    static const unsigned heads[] = {A, B, C, D, E, K};
+    static const unsigned heads[] = {IM_A, IM_B, IM_C, IM_D, IM_E, IM_K};
     enum im_shape shape = s->scene->shape;
 
     if (shape == IM_EMPTY || shape == IM_CROWDED)
@@ -258,10 +258,10 @@ static void shape(struct stage *s)
     for (unsigned i = 0; i < sizeof(heads) / sizeof(*heads); i++)
         put(s, heads[i]);
     for (unsigned i = 0; (shape == IM_FULL || shape == IM_LEASED) && i < FILLERS; i++)
-        put(s, FILLER + i);
+        put(s, IM_FILLER + i);
     if (!s->other_idle) {
-        lease(s, s->other, B);
-        lease(s, s->other, E);
+        lease(s, s->other, IM_B);
+        lease(s, s->other, IM_E);
     }
     if (shape == IM_LEASED)
         lease_all(s);
@@ -459,7 +459,7 @@ static int64_t reap_label(struct stage *s, const struct deed *d)
         .shown.name = (what), .shown.rule = (may), __VA_ARGS__ \
     }
 #define INSERT(what, may, ...) CALL(what, may, .fills = true, .run = insert, __VA_ARGS__)
-#define BEHIND_A               .head1 = A + 1, .needs = BIT(A)
+#define BEHIND_A               .head1 = IM_A + 1, .needs = BIT(IM_A)
 
 static const struct deed deeds[] = {
     CALL("create", IM_SAME, .shown.names = 1, .shapes = EMPTY_ONLY, .run = create),
@@ -477,39 +477,39 @@ static const struct deed deeds[] = {
     CALL("reserve for a device", IM_BETWEEN, .flags = KVSHM_DEVICE, .run = reserve),
     CALL("fill", IM_SAME, .shown.frames = true, .prepare = reserve_one, .run = fill),
     CALL("cancel", IM_SAME, .prepare = reserve_one, .run = cancel),
-    INSERT("insert", IM_BETWEEN, .prefix = N),
-    INSERT("insert behind a head", IM_BETWEEN, .prefix = G, BEHIND_A),
-    INSERT("insert, extending", IM_EXTENDS, .shown.old_name = A, .shown.new_name = G, .prefix = G,
-           BEHIND_A, .flags = KVSHM_EXTEND),
-    INSERT("insert, holding", IM_BETWEEN, .prefix = N, .flags = KVSHM_HOLD),
-    INSERT("insert, extending and holding", IM_EXTENDS, .shown.old_name = A, .shown.new_name = G,
-           .prefix = G, BEHIND_A, .flags = KVSHM_EXTEND | KVSHM_HOLD),
-    INSERT("insert, replacing", IM_REPLACES, .shown.old_name = K, .shown.new_name = K_NEW,
-           .prefix = K_NEW, .needs = BIT(K)),
-    INSERT("insert a new key", IM_BETWEEN, .prefix = L),
-    INSERT("insert an existing entry", IM_BETWEEN, .prefix = A, .needs = BIT(A)),
-    INSERT("insert an existing entry, holding", IM_BETWEEN, .prefix = A, .needs = BIT(A),
+    INSERT("insert", IM_BETWEEN, .prefix = IM_N),
+    INSERT("insert behind a head", IM_BETWEEN, .prefix = IM_G, BEHIND_A),
+    INSERT("insert, extending", IM_EXTENDS, .shown.old_name = IM_A, .shown.new_name = IM_G,
+           .prefix = IM_G, BEHIND_A, .flags = KVSHM_EXTEND),
+    INSERT("insert, holding", IM_BETWEEN, .prefix = IM_N, .flags = KVSHM_HOLD),
+    INSERT("insert, extending and holding", IM_EXTENDS, .shown.old_name = IM_A,
+           .shown.new_name = IM_G, .prefix = IM_G, BEHIND_A, .flags = KVSHM_EXTEND | KVSHM_HOLD),
+    INSERT("insert, replacing", IM_REPLACES, .shown.old_name = IM_K, .shown.new_name = IM_K_NEW,
+           .prefix = IM_K_NEW, .needs = BIT(IM_K)),
+    INSERT("insert a new key", IM_BETWEEN, .prefix = IM_L),
+    INSERT("insert an existing entry", IM_BETWEEN, .prefix = IM_A, .needs = BIT(IM_A)),
+    INSERT("insert an existing entry, holding", IM_BETWEEN, .prefix = IM_A, .needs = BIT(IM_A),
            .flags = KVSHM_HOLD),
-    INSERT("insert, naming an existing page", IM_BETWEEN, .prefix = H, .needs = BIT(A)),
+    INSERT("insert, naming an existing page", IM_BETWEEN, .prefix = IM_H, .needs = BIT(IM_A)),
     INSERT("insert where no word is free", IM_BETWEEN, .prefix = CROWD + IN_CROWD - 1,
            .shapes = 1u << IM_CROWDED),
-    CALL("lookup and release", IM_SAME, .prefix = B, .needs = BIT(B), .run = lookup),
-    CALL("lookup of a key and release", IM_SAME, .prefix = K, .needs = BIT(K), .run = lookup),
-    CALL("lookup, a miss", IM_SAME, .prefix = N, .run = lookup),
-    CALL("match and release", IM_SAME, .prefix = G, .needs = BIT(A), .run = match),
-    CALL("match, touching below", IM_SAME, .prefix = H, .needs = BIT(A),
+    CALL("lookup and release", IM_SAME, .prefix = IM_B, .needs = BIT(IM_B), .run = lookup),
+    CALL("lookup of a key and release", IM_SAME, .prefix = IM_K, .needs = BIT(IM_K), .run = lookup),
+    CALL("lookup, a miss", IM_SAME, .prefix = IM_N, .run = lookup),
+    CALL("match and release", IM_SAME, .prefix = IM_G, .needs = BIT(IM_A), .run = match),
+    CALL("match, touching below", IM_SAME, .prefix = IM_H, .needs = BIT(IM_A),
          .flags = KVSHM_PEEK | KVSHM_TOUCH, .run = match),
-    CALL("tag and release", IM_SAME, .prefix = B, .needs = BIT(B), .prepare = lease_one,
+    CALL("tag and release", IM_SAME, .prefix = IM_B, .needs = BIT(IM_B), .prepare = lease_one,
          .run = tag),
-    CALL("copy out", IM_SAME, .prefix = B, .needs = BIT(B), .run = copy_out),
+    CALL("copy out", IM_SAME, .prefix = IM_B, .needs = BIT(IM_B), .run = copy_out),
     CALL("join", IM_SAME, .run = join),
     CALL("leave", IM_SAME, .prepare = join_other, .run = leave),
     CALL("evict", IM_ATOMIC, .run = evict),
-    CALL("remove", IM_ATOMIC, .prefix = E, .needs = BIT(E), .run = remove_name),
-    CALL("remove a key", IM_ATOMIC, .prefix = K, .needs = BIT(K), .run = remove_name),
+    CALL("remove", IM_ATOMIC, .prefix = IM_E, .needs = BIT(IM_E), .run = remove_name),
+    CALL("remove a key", IM_ATOMIC, .prefix = IM_K, .needs = BIT(IM_K), .run = remove_name),
     CALL("clear", IM_ATOMIC, .run = clear),
-    CALL("set capacity", IM_BETWEEN, .shown.capacity = true, .needs = BIT(A) | BIT(B) | BIT(D),
-         .run = set_capacity),
+    CALL("set capacity", IM_BETWEEN, .shown.capacity = true,
+         .needs = BIT(IM_A) | BIT(IM_B) | BIT(IM_D), .run = set_capacity),
     CALL("set stall_ms", IM_SAME, .run = set_stall),
     CALL("reap by number", IM_SAME, .prepare = needs_orphan, .run = reap),
     CALL("reap by label", IM_SAME, .prepare = needs_orphan, .run = reap_label),

@@ -6,6 +6,7 @@
 MODULE_TESTS = \
 	tests/check_arena \
 	tests/check_bench \
+	tests/check_bounds \
 	tests/check_cache \
 	tests/check_client \
 	tests/check_config \
@@ -47,6 +48,16 @@ tests_check_bench_SOURCES = \
 	tools/common.c
 tests_check_bench_LDADD = $(LDADD) $(JSON_C_LIBS)
 
+tests_check_bounds_SOURCES = \
+	tests/check_bounds.c \
+	tests/images.h \
+	tests/images_mend.c \
+	tests/images_scene.c \
+	tests/step.c \
+	tests/step.h \
+	tests/watch.c \
+	tests/watch.h
+
 tests_check_differential_SOURCES = \
 	tests/check_differential.c \
 	tests/differ.c \
@@ -70,7 +81,9 @@ tests_check_images_SOURCES = \
 	tests/images_mend.c \
 	tests/images_scene.c \
 	tests/step.c \
-	tests/step.h
+	tests/step.h \
+	tests/watch.c \
+	tests/watch.h
 
 tests_check_layout_SOURCES = \
 	tests/check_layout.c \

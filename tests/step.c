@@ -137,16 +137,19 @@ bool step_one(struct step *child)
 bool step_at_system_call(const struct step *child)
 {
 #if defined(__x86_64__)
-    long at =
-        ptrace(PTRACE_PEEKUSER, child->pid, (void *)offsetof(struct user_regs_struct, rip), NULL);
-    long word = ptrace(PTRACE_PEEKTEXT, child->pid, (void *)at, NULL);
+    static const uint8_t entries[][2] = {{0x0f, 0x05}, {0x0f, 0x34}, {0xcd, 0x80}};
+    uintptr_t at = (uintptr_t)ptrace(PTRACE_PEEKUSER, child->pid,
+                                     (void *)offsetof(struct user_regs_struct, rip), NULL);
 
-    /* syscall, sysenter, int 0x80 */
-    return (word & 0xffff) == 0x050f || (word & 0xffff) == 0x340f || (word & 0xffff) == 0x80cd;
+    /* syscall, sysenter, int 0x80; what it is about to do stands at the same address here. */
+    for (unsigned i = 0; i < sizeof(entries) / sizeof(*entries); i++) {
+        if (memcmp((const void *)at, entries[i], 2) == 0)
+            return true;
+    }
 #else
     (void)child;
-    return false;
 #endif
+    return false;
 }
 
 void step_finish(struct step *child)
