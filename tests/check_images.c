@@ -5,6 +5,8 @@
  * A client is stepped through a call. Whenever an instruction has changed the segment, a copy of it is what its death
  * there would leave, and is recovered (images.h). Of images in which the writer lock is held, some are recovered by a
  * client that is stepped through its rebuild, and dies at each of its changes; of the images that this leaves, some again.
+ *
+ * KVSHM_TEST_VERBOSE shows each scene.
  */
 #include <errno.h>
 #include <stdlib.h>

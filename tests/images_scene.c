@@ -38,6 +38,7 @@ struct deed {
     bool fills;      /* it inserts what was reserved before */
     unsigned flags;  /* of the call */
     uint32_t shapes; /* as bits; 0: all but IM_CROWDED */
+    bool device;     /* that was reserved with KVSHM_DEVICE */
     bool other_idle;
     void (*prepare)(struct stage *s, const struct deed *d);
     int64_t (*run)(struct stage *s, const struct deed *d);
@@ -298,6 +299,18 @@ static void lease_one(struct stage *s, const struct deed *d)
     kvshm_lookup(s->kv, &prefix, 0, &s->head);
 }
 
+/* All lease words are taken. */
+static void lease_words(struct stage *s, const struct deed *d)
+{
+    unsigned before;
+
+    (void)d;
+    do {
+        before = s->n_held;
+        lease(s, s->kv, IM_B);
+    } while (s->n_held > before);
+}
+
 static void detach_all(struct stage *s, const struct deed *d)
 {
     (void)d;
@@ -486,6 +499,13 @@ static const struct deed deeds[] = {
            .shown.new_name = IM_G, .prefix = IM_G, BEHIND_A, .flags = KVSHM_EXTEND | KVSHM_HOLD),
     INSERT("insert, replacing", IM_REPLACES, .shown.old_name = IM_K, .shown.new_name = IM_K_NEW,
            .prefix = IM_K_NEW, .needs = BIT(IM_K)),
+    INSERT("insert, sharing pages", IM_BETWEEN, .prefix = IM_G, .needs = BIT(IM_A)),
+    INSERT("insert behind half a page, extending", IM_EXTENDS, .shown.old_name = IM_C,
+           .shown.new_name = IM_G, .prefix = IM_G, .needs = BIT(IM_C), .head1 = IM_C + 1,
+           .flags = KVSHM_EXTEND),
+    INSERT("insert of frames for a device", IM_BETWEEN, .prefix = IM_N, .device = true),
+    INSERT("insert, holding, with no lease word left", IM_BETWEEN, .prefix = IM_N,
+           .needs = BIT(IM_B), .flags = KVSHM_HOLD, .prepare = lease_words),
     INSERT("insert a new key", IM_BETWEEN, .prefix = IM_L),
     INSERT("insert an existing entry", IM_BETWEEN, .prefix = IM_A, .needs = BIT(IM_A)),
     INSERT("insert an existing entry, holding", IM_BETWEEN, .prefix = IM_A, .needs = BIT(IM_A),
@@ -540,6 +560,22 @@ bool im_possible(const struct im_scene *scene)
 
 /* ---- The child ----------------------------------------------------------------------------------------- */
 
+/* Reserve and fill what is to be inserted. */
+static void fill_for(struct stage *s, const struct deed *d)
+{
+    struct kvshm_prefix prefix = name_of(s, d->prefix);
+    uint32_t page = s->scene->page_tokens, pages = kvshm_pages_for_tokens(prefix.n, page);
+
+    if (!d->device) {
+        ts_need(in_fill(s->kv, &prefix, &s->head, &s->r) == 0);
+        return;
+    }
+    ts_need(kvshm_reserve(s->kv, pages, KVSHM_DEVICE, &s->r) == 0);
+    for (uint32_t i = 0; i < pages; i++)
+        ts_fill(kvshm_reservation_page(&s->r, i), IN_PAGE_BYTES, 0, 0, prefix.tokens,
+                (i + 1) * page < prefix.n ? (i + 1) * page : prefix.n);
+}
+
 static void set_up(struct stage *s, const struct deed *d)
 {
     struct kvshm_config config = config_of(s->scene);
@@ -559,10 +595,8 @@ static void set_up(struct stage *s, const struct deed *d)
         struct kvshm_prefix prefix = name_of(s, d->head1 - 1);
         kvshm_lookup(s->kv, &prefix, 0, &s->head);
     }
-    if (d->fills) {
-        struct kvshm_prefix prefix = name_of(s, d->prefix);
-        ts_need(in_fill(s->kv, &prefix, &s->head, &s->r) == 0);
-    }
+    if (d->fills)
+        fill_for(s, d);
     if (!d->other_idle)
         ts_need(kvshm_reserve(s->other, 1, 0, &r) == 0);
     shape(s);
