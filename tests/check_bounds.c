@@ -364,7 +364,7 @@ static bool changes(unsigned deed)
     return im_deed(deed)->rule != IM_SAME;
 }
 
-static void play_all(uint64_t shapes, uint64_t one_in, bool sparse)
+static void play_all(uint64_t shapes, uint64_t one_in, uint64_t deed_one_in)
 {
     static const enum im_shape which[] = {IM_HEADS, IM_FULL, IM_LIMBO, IM_CAPACITY, IM_EMPTY};
 
@@ -372,7 +372,7 @@ static void play_all(uint64_t shapes, uint64_t one_in, bool sparse)
         unsigned start = total.scenes == 0 ? 0 : (unsigned)ts_random(&chance, 5);
         struct im_scene scene = {.deed = deed, .shape = IM_HEADS};
 
-        if (!changes(deed) || !im_possible(&scene) || (sparse && ts_random(&chance, 4) != 0))
+        if (!changes(deed) || !im_possible(&scene) || ts_random(&chance, deed_one_in) != 0)
             continue;
         for (unsigned i = 0; i < shapes; i++)
             play(deed, which[(start + i) % 5], one_in);
@@ -388,7 +388,7 @@ START_TEST(test_readers_take_bounded_steps_beside_a_stopped_writer)
         return;
     }
     chance = ts_seed() + 2;
-    play_all(ts_amount(1, 1, 5), ts_amount(60, 30, 4), ts_amount(1, 0, 0));
+    play_all(step_amount(1, 1, 5), step_amount(60, 30, 4), step_amount(5, 2, 1));
     printf("%llu writers stopped at %llu instructions, %llu of them in a rebuild; %llu calls of "
            "readers, "
            "%llu instructions stepped, 0 system calls; U is %llu instructions; the most that a "

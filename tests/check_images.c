@@ -277,9 +277,9 @@ START_TEST(test_death_at_any_instruction_is_mended)
         return;
     }
     chance = ts_seed();
-    for (uint64_t round = 0; round < ts_amount(1, 1, 2); round++) {
+    for (uint64_t round = 0; round < step_amount(1, 1, 2); round++) {
         for (unsigned deed = 0; im_deed(deed) != NULL; deed++)
-            play_some(deed, ts_amount(0, 1, IM_SHAPES), ts_amount(4, 4, 1));
+            play_some(deed, step_amount(0, 1, IM_SHAPES), step_amount(4, 4, 1));
     }
     printf("%llu scenes, %llu instructions stepped, %llu images recovered (%llu of calls with the "
            "lock "
@@ -360,7 +360,7 @@ START_TEST(test_killed_while_its_name_comes_or_goes)
     chance = ts_seed() + 1;
     for (unsigned deed = 0; im_deed(deed) != NULL; deed++) {
         if (im_deed(deed)->names != 0)
-            kill_some(deed, ts_amount(1, 3, 60));
+            kill_some(deed, step_amount(1, 3, 60));
     }
     printf("%llu clients killed while an arena got or lost its name\n",
            (unsigned long long)total.killed);

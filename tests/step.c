@@ -206,6 +206,14 @@ const char *step_refused(void)
 #endif
 }
 
+uint64_t step_amount(uint64_t quick, uint64_t normal, uint64_t much)
+{
+    const char *sanitizers = getenv("KVSHM_SANITIZERS");
+    bool slow = sanitizers != NULL && sanitizers[0] != '\0' && getenv("KVSHM_TEST_LONG") == NULL;
+
+    return slow ? quick : ts_amount(quick, normal, much);
+}
+
 void step_environment(char **argv)
 {
     if (getenv("KVSHM_TEST_STEPPED") != NULL)

@@ -28,6 +28,9 @@ const char *step_refused(void);
  */
 void step_environment(char **argv);
 
+/* As ts_amount(); quick in a build whose sanitizers make ten instructions of one. */
+uint64_t step_amount(uint64_t quick, uint64_t normal, uint64_t much);
+
 /* Run fn(arg) in a child that is traced from its first mark on. It is killed when the test ends. */
 void step_fork(struct step *child, int (*fn)(void *arg), void *arg);
 
