@@ -206,8 +206,10 @@ START_TEST(test_found_by_the_whole_identity)
     ck_assert(!finds(kv, &other, true, 0));
     other = spec_of(KVSHM__NO_RECORD, tokens_b, 4, 77);
     ck_assert(!finds(kv, &other, true, 0));
-    other = spec_of(KVSHM__NO_RECORD, tokens_a, 3, 77);
-    ck_assert(!finds(kv, &other, true, 0));
+    for (uint32_t m = 1; m < 4; m++) { /* a part of its tokens */
+        other = spec_of(KVSHM__NO_RECORD, tokens_a, m, 77);
+        ck_assert(!finds(kv, &other, true, 0));
+    }
     other = spec;
     other.adapter_id = 1;
     ck_assert(!finds(kv, &other, true, 0));
@@ -503,9 +505,17 @@ START_TEST(test_damaged_words_are_misses)
         struct kvshm_prefix prefix = in_range(100 * (uint32_t)ts_random(&chance, 8), 9);
         struct kvshm_lease lease;
 
-        KVSHM__STORE(word, ts_random(&chance, 2)
-                               ? (right & ~UINT64_C(0xff)) | ts_random(&chance, 256)
-                               : ts_random(&chance, UINT64_MAX));
+        switch (ts_random(&chance, 3)) {
+        case 0:
+            KVSHM__STORE(word, (right & ~UINT64_C(0xff)) | ts_random(&chance, 256));
+            break;
+        case 1: /* the right hash, and a record that there is not */
+            KVSHM__STORE(word, (right & ~UINT64_C(0xffffffff)) |
+                                   (kv->record_count + 1 + ts_random(&chance, 0xf0000000)));
+            break;
+        default:
+            KVSHM__STORE(word, ts_random(&chance, UINT64_MAX));
+        }
         if (kvshm_lookup(kv, &prefix, 0, &lease) == 0) {
             ck_assert_uint_eq(in_wrong(&lease, &prefix), 0);
             hits++;

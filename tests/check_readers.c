@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_readers.c - what readers see before each store that a writer makes (insert.h: I1, I3; DESIGN's rules 1 and 4)
+ * check_readers.c - what readers see before each store that a writer makes (insert.h: I1, I3; DESIGN's rules 1 and 4), and
+ * what others do there
  *
  * The library is linked in the build that calls kvshm__step() before each store; there a reader looks.
  */
@@ -12,6 +13,7 @@
 #include "evict.h"
 #include "frames.h"
 #include "mend.h"
+#include "writer.h"
 
 /* ---- Before each store -------------------------------------------------------------------------------------------- */
 
@@ -309,6 +311,160 @@ START_TEST(test_a_hit_whose_page_moves_is_begun_again)
 }
 END_TEST
 
+/* ---- Before one store of another ------------------------------------------------------------------------------------- */
+
+static uint32_t high_before; /* the high mark, before the store that is to come */
+
+static void look_at_mark(void)
+{
+    const struct kvshm_lease_word *own = kvshm__own_leases(holding);
+
+    for (uint32_t i = 0; i < holding->max_leases; i++) {
+        if (KVSHM__LOAD(&own[i].word) != 0)
+            ck_assert_uint_gt(high_before, i);
+    }
+    high_before = KVSHM__LOAD(&holding->clients[holding->place].lease_high);
+}
+
+/* L3: before a lease word is stored, scans come to it. */
+START_TEST(test_l3_high_mark_is_raised_first)
+{
+    kvshm *kv = holding = in_create(4, 8, 8);
+    uint32_t word = KVSHM__NO_WORD;
+
+    high_before = 0;
+    WATCHED(look_at_mark, word = kvshm__lease_claim(kv, 1); kvshm__lease_drop(kv, word);
+            word = kvshm__lease_claim(kv, 1));
+    kvshm__lease_drop(kv, word);
+    ts_detach(kv);
+}
+END_TEST
+
+static uint32_t word_of_other;
+
+static void claim_first(void)
+{
+    if (word_of_other == KVSHM__NO_WORD)
+        word_of_other = kvshm__lease_claim(holding, 2);
+}
+
+/* A thread is faster, between the look at a word and its claim. */
+START_TEST(test_a_lease_word_is_of_who_claims_it_first)
+{
+    kvshm *kv = holding = in_create(4, 8, 8);
+    uint32_t word;
+
+    word_of_other = kvshm__lease_claim(kv, 1);
+    kvshm__lease_drop(kv, word_of_other); /* both look there first */
+    word_of_other = KVSHM__NO_WORD;
+    looker = claim_first;
+    word = kvshm__lease_claim(kv, 1);
+    looker = NULL;
+    ck_assert_uint_ne(word_of_other, KVSHM__NO_WORD);
+    ck_assert_uint_ne(word, word_of_other);
+    kvshm__lease_drop(kv, word);
+    kvshm__lease_drop(kv, word_of_other);
+    ts_detach(kv);
+}
+END_TEST
+
+static int acquired;
+
+static void acquire_first(void)
+{
+    looker = NULL;
+    acquired = kvshm__writer_acquire(watcher);
+}
+
+/* A writer is faster, between the look at the lock and its taking. */
+START_TEST(test_the_lock_is_of_who_takes_it_first)
+{
+    kvshm *kv = in_create(4, 8, 8);
+
+    watcher = in_attach();
+    KVSHM__STORE(&kv->header->settings.stall_ms, 0);
+    acquired = -1;
+    looker = acquire_first;
+    ts_is(kvshm__writer_acquire(kv), KVSHM_E_STALLED);
+    ts_is(acquired, 0);
+    kvshm__writer_release(watcher);
+    ts_detach(watcher);
+    ts_detach(kv);
+}
+END_TEST
+
+/* Of the record that is written: its sequence and its text, before the store that is to come. */
+static struct kvshm_record *written;
+static uint64_t *written_text, text_before, seq_before;
+
+static void look_at_record(void)
+{
+    uint64_t text = *written_text;
+
+    if (text != text_before)
+        ck_assert_uint_eq(seq_before % 2, 1);
+    text_before = text;
+    seq_before = KVSHM__LOAD(&written->seq);
+}
+
+/* W1: while a record's data change, its sequence is odd. */
+START_TEST(test_w1_a_record_is_odd_while_it_is_written)
+{
+    kvshm *kv = in_create(4, 8, 8);
+    uint32_t record;
+
+    in_put(kv, 0, 4);
+    watched[0] = in_range(0, 4);
+    record = in_record(kv, &watched[0]);
+    written = &kv->records[record];
+    written_text = (uint64_t *)(uintptr_t)&kvshm__text(kv, record)->words[1];
+    ts_is(kvshm_remove(kv, &watched[0]), 0);
+    text_before = *written_text;
+    seq_before = KVSHM__LOAD(&written->seq);
+    WATCHED(look_at_record, in_put(kv, 100, 4));
+    watched[0] = in_range(100, 4);
+    ck_assert_uint_eq(in_record(kv, &watched[0]), record);
+    ts_detach(kv);
+}
+END_TEST
+
+static struct kvshm_reservation to_cancel;
+static uint64_t cancel_at;
+
+static void cancel_then(void)
+{
+    if (looks == cancel_at)
+        kvshm_cancel(watcher, &to_cancel);
+}
+
+/* F2: what is cancelled while others sweep is swept by them, or wanted to be swept by the next. */
+START_TEST(test_f2_what_is_cancelled_during_a_sweep_is_the_next_ones)
+{
+    kvshm *kv = in_create(4, 16, 8);
+    struct kvshm_reservation r;
+
+    watcher = in_attach();
+    looks = 0;
+    for (cancel_at = 1; looks + 1 >= cancel_at; cancel_at++) {
+        ts_is(kvshm_reserve(kv, 3, 0, &r), 0);
+        ts_is(kvshm_reserve(watcher, 3, 0, &to_cancel), 0);
+        kvshm_cancel(kv, &r);
+        ts_is(kvshm__mend_lock(kv), 0);
+        WATCHED(cancel_then, kvshm__frames_sweep(kv, 0));
+        if (to_cancel.kv != NULL)
+            kvshm_cancel(watcher, &to_cancel);
+        if (in_free(kv) < 16)
+            ck_assert(kvshm__frames_sweep_worth(kv));
+        kvshm__frames_sweep(kv, 0);
+        kvshm__mend_unlock(kv);
+        ck_assert_uint_eq(in_free(kv), 16);
+        in_audit_swept(kv);
+    }
+    ts_detach(watcher);
+    ts_detach(kv);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("readers");
@@ -324,6 +480,11 @@ int main(void)
     tcase_add_test(tcase, test_readers_meet_every_entry_during_a_rebuild);
     tcase_add_loop_test(tcase, test_i3_hold_stores_its_word_first, 0, 2);
     tcase_add_loop_test(tcase, test_a_hit_whose_page_moves_is_begun_again, 0, 2);
+    tcase_add_test(tcase, test_l3_high_mark_is_raised_first);
+    tcase_add_test(tcase, test_a_lease_word_is_of_who_claims_it_first);
+    tcase_add_test(tcase, test_the_lock_is_of_who_takes_it_first);
+    tcase_add_test(tcase, test_w1_a_record_is_odd_while_it_is_written);
+    tcase_add_test(tcase, test_f2_what_is_cancelled_during_a_sweep_is_the_next_ones);
     suite_add_tcase(suite, tcase);
     srunner_run_all(runner, CK_ENV);
     failed = srunner_ntests_failed(runner);

@@ -25,6 +25,7 @@ MODULE_TESTS = \
 	tests/check_look \
 	tests/check_mend \
 	tests/check_message \
+	tests/check_moments \
 	tests/check_pages \
 	tests/check_place \
 	tests/check_plan \
@@ -92,6 +93,11 @@ tests_check_layout_SOURCES = \
 STEPPED = tests/libsupport.la tests/libstepped.la lib/libkvshm-internal.la $(CHECK_LIBS)
 tests_check_mend_CPPFLAGS = $(AM_CPPFLAGS) -DKVSHM_STEP
 tests_check_mend_LDADD = $(STEPPED)
+tests_check_moments_SOURCES = \
+	tests/check_moments.c \
+	tests/step.c \
+	tests/step.h
+
 tests_check_readers_CPPFLAGS = $(AM_CPPFLAGS) -DKVSHM_STEP
 tests_check_readers_LDADD = $(STEPPED)
 

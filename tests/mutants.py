@@ -189,11 +189,12 @@ def run_program(path, cases, quick=True):
 
 def results_of(tap, said, cases, status):
     results = {case: [] for case in cases}
+    named = {case.partition('#')[0]: case for case in cases}
     if os.path.exists(tap):
         for line in open(tap, encoding='utf-8', errors='replace'):
             found = re.match(r'(not )?ok \d+ - [^:]*:[^:]*:(\w+): (.*)', line)
-            if found and found[2] in results:
-                results[found[2]].append(found[3].strip() if found[1] else None)
+            if found and found[2] in named:
+                results[named[found[2]]].append(found[3].strip() if found[1] else None)
     skipped = re.findall(r'^SKIP (\w+): (.*)$', open(said, encoding='utf-8', errors='replace').read(), re.M)
     for case, why in skipped:
         raise RuntimeError('%s was skipped: %s' % (case, why))
@@ -259,9 +260,11 @@ def control(tree, bases, mutants):
     wanted = {}
     for mutant in mutants:
         for program, cases in by_program(mutant).items():
-            wanted.setdefault((mutant.tsan, mutant.whole, program), set()).update(cases)
+            for case in cases:
+                number = case.partition('#')[2] # of one name only one number a run
+                wanted.setdefault((mutant.tsan, mutant.whole, program, number), set()).add(case)
     good = True
-    for (tsan, whole, program), cases in sorted(wanted.items()):
+    for (tsan, whole, program, _), cases in sorted(wanted.items()):
         results = run_program(bases[tsan].link(program), sorted(cases), not whole)
         for case in sorted(cases):
             how = how_caught(results[case])
@@ -328,7 +331,7 @@ def is_current():
         for program, cases in by_program(mutant).items():
             text = open(os.path.join(TOP, 'tests', program + '.c'), encoding='utf-8').read()
             for case in cases:
-                if 'START_TEST(%s)' % case not in text:
+                if 'START_TEST(%s)' % case.partition('#')[0] not in text:
                     print('%s: tests/%s.c has no case %s' % (mutant.name, program, case))
                     good = False
     names = [mutant.name for mutant in MUTANTS + NOT_SEEN]
