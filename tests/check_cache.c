@@ -385,8 +385,8 @@ END_TEST
 START_TEST(test_giving_back_what_is_not_ones_own)
 {
     kvshm *kv = in_create(4, 16, 8), *other = in_attach();
-    struct kvshm_prefix prefix = in_range(0, 6);
-    struct kvshm_lease lease, copy, none = {0};
+    struct kvshm_prefix prefix = in_range(0, 6), another = in_range(100, 4);
+    struct kvshm_lease lease, copy, second, none = {0};
     struct kvshm_reservation r, of_r;
 
     in_put(kv, 0, 6);
@@ -404,9 +404,14 @@ START_TEST(test_giving_back_what_is_not_ones_own)
     ts_is(kvshm_detach(kv), -EBUSY);
     kvshm_release(kv, &lease);
     kvshm_release(kv, &lease);
-    kvshm_release(kv, &copy); /* a copy: it was given back */
+    in_put(kv, 100, 4);
+    ts_is(kvshm_lookup(kv, &another, 0, &second), 0);
+    ck_assert_uint_eq(second.word, copy.word);
+    kvshm_release(kv, &copy); /* a copy: it was given back, and its word is another lease's */
     kvshm_cancel(kv, &r);
     kvshm_cancel(kv, &r);
+    ts_is(kvshm_detach(kv), -EBUSY);
+    kvshm_release(kv, &second);
     in_audit(kv);
     ts_detach(other);
     ts_detach(kv);

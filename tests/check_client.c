@@ -288,6 +288,7 @@ static int leave_traces(kvshm *kv)
     }
     KVSHM__STORE(&kv->reservations[(size_t)kv->place * kv->max_leases + 2],
                  KVSHM__RESERVATION_HELD);
+    KVSHM__STORE(&client->joins[1], 1);
     kvshm__count(kv, KVSHM__CNT_lookup_misses, 5);
     kvshm__count(kv, KVSHM__CNT_stalls, 2);
     return 0;
@@ -322,6 +323,7 @@ START_TEST(test_place_taken_over)
     ck_assert_int_eq((int)next->place, place);
     ck_assert_uint_eq(KVSHM__LOAD(&kv->header->sweep_wanted), 1);
     ck_assert_uint_eq(KVSHM__LOAD(&next->clients[place].lease_high), 0);
+    ck_assert_uint_eq(KVSHM__LOAD(&next->clients[place].joins[1]), 0);
     for (unsigned i = 0; i < 3; i++) {
         ck_assert_uint_eq(KVSHM__LOAD(&kvshm__own_leases(next)[i].word), 0);
         ck_assert_uint_eq(KVSHM__LOAD(&kvshm__own_leases(next)[i].tag), 0);
@@ -373,6 +375,92 @@ START_TEST(test_places_not_to_be_taken_over)
     finish(third);
     ts_detach(last);
     ts_detach(next);
+    ts_detach(kv);
+}
+END_TEST
+
+/* Takes the place that number leaves, as soon as anybody asks whether number is alive. */
+static uint64_t asked_about;
+static kvshm *faster;
+
+static int ask_late(int fd, int kind, uint64_t offset, uint64_t length)
+{
+    if (offset == KVSHM__LOCK_BASE + 2 * asked_about && faster == NULL) {
+        kvshm__sys.lock_ask = kvshm__sys_real.lock_ask;
+        faster = ts_attach("a", 0);
+    }
+    return kvshm__sys_real.lock_ask(fd, kind, offset, length);
+}
+
+/* Two find the same place abandoned: it is of the one that is faster. */
+START_TEST(test_an_abandoned_place_is_taken_once)
+{
+    kvshm *kv = ts_create("a", &config), *fill[2], *next;
+    struct other *dead = start(0, NULL, NULL);
+    int place = kvshm__client_find(kv, dead->number);
+
+    for (unsigned i = 0; i < 2; i++)
+        fill[i] = ts_attach("a", 0);
+    ts_kill(dead->pid);
+    asked_about = dead->number;
+    faster = NULL;
+    kvshm__sys.lock_ask = ask_late;
+    ts_is(kvshm_attach("a", NULL, 0, &next), KVSHM_E_CLIENTS);
+    ts_fail_off();
+    ck_assert_ptr_nonnull(faster);
+    ck_assert_int_eq((int)faster->place, place);
+    ck_assert_uint_eq(KVSHM__LOAD(&kv->clients[place].number), faster->client);
+    ts_detach(faster);
+    for (unsigned i = 0; i < 2; i++)
+        ts_detach(fill[i]);
+    ts_detach(kv);
+}
+END_TEST
+
+static int quiet_only;
+
+static int quiet_child(void *fd)
+{
+    close(*(int *)fd);
+    ts_gate_wait(raw_gate);
+    return 0;
+}
+
+/* Leaves a process that has its quiet descriptor, and no other of its own. */
+static int clone_quiet(kvshm *kv)
+{
+    static char stack[65536] __attribute__((aligned(16)));
+    int fd = kv->fd;
+
+    quiet_only = fd;
+    return clone(quiet_child, stack + sizeof(stack), 0, &quiet_only) > 0 ? 0 : -1;
+}
+
+/* A dead client's place stays while its transfers, which have its quiet descriptor, are in flight. */
+START_TEST(test_a_place_is_kept_until_quiet)
+{
+    kvshm *kv = ts_create("a", &config), *fill[2], *next;
+    struct other *dead;
+
+    raw_gate = ts_shared(sizeof(*raw_gate));
+    ts_gate_make(raw_gate);
+    dead = start(0, clone_quiet, NULL);
+    for (unsigned i = 0; i < 2; i++)
+        fill[i] = ts_attach("a", 0);
+    ts_kill(dead->pid);
+    for (unsigned i = 0; i < 10000 && kvshm__client_alive(kv, dead->number); i++)
+        kvshm__sys.sleep_ns(1000000);
+    ck_assert(!kvshm__client_alive(kv, dead->number));
+    ck_assert(!kvshm__client_quiet(kv, dead->number));
+    ts_is(kvshm_attach("a", NULL, 0, &next), KVSHM_E_CLIENTS);
+    ts_gate_open(raw_gate);
+    for (unsigned i = 0; i < 10000 && !kvshm__client_quiet(kv, dead->number); i++)
+        kvshm__sys.sleep_ns(1000000);
+    next = ts_attach("a", 0);
+    ck_assert_int_eq(kvshm__client_find(kv, dead->number), -1);
+    ts_detach(next);
+    for (unsigned i = 0; i < 2; i++)
+        ts_detach(fill[i]);
     ts_detach(kv);
 }
 END_TEST
@@ -473,6 +561,60 @@ START_TEST(test_join_and_leave)
     ts_is(kvshm_leave(kv, 0), -ENOENT);
     ts_is(kvshm_join(kv, other->number), -ESRCH);
     ts_detach(reader);
+    ts_detach(kv);
+}
+END_TEST
+
+/* C2, at the moment when the kernel is asked. */
+static kvshm *joiner_now;
+static int held_fd;
+static bool word_was_there;
+
+/* The word is there when the joiner asks. */
+static int ask_after_word(int fd, int kind, uint64_t offset, uint64_t length)
+{
+    if (offset == KVSHM__LOCK_BASE + 2 * asked_about)
+        word_was_there =
+            KVSHM__LOAD(&joiner_now->clients[joiner_now->place].joins[0]) == asked_about;
+    return kvshm__sys_real.lock_ask(fd, kind, offset, length);
+}
+
+/* Before the answer somebody joins it, and then it dies. */
+static int ask_and_die(int fd, int kind, uint64_t offset, uint64_t length)
+{
+    if (offset == KVSHM__LOCK_BASE + 2 * asked_about && held_fd >= 0) {
+        kvshm__sys.lock_ask = kvshm__sys_real.lock_ask;
+        ts_is(kvshm_join(joiner_now, asked_about), 0);
+        close(held_fd);
+        held_fd = -1;
+    }
+    return kvshm__sys_real.lock_ask(fd, kind, offset, length);
+}
+
+/* C2: of who joins and who finds it dead, one sees the other: the word is stored before the look, the join words are read
+   after it. */
+START_TEST(test_c2_word_before_the_look_death_before_the_words)
+{
+    kvshm *kv = ts_create("a", &config), *gone;
+
+    joiner_now = ts_attach("a", 0);
+    gone = ts_attach("a", 0);
+    asked_about = gone->client;
+    held_fd = dup(gone->fd); /* alive until this is closed, too */
+    kvshm__sys.lock_ask = ask_after_word;
+    ts_is(kvshm_join(joiner_now, asked_about), 0);
+    ts_fail_off();
+    ck_assert(word_was_there);
+    ts_is(kvshm_leave(joiner_now, asked_about), 0);
+    ts_detach(gone);
+    ck_assert(kvshm__client_alive(kv, asked_about));
+    kvshm__sys.lock_ask = ask_and_die;
+    ck_assert(kvshm__client_counts(kv, asked_about));
+    ts_fail_off();
+    ck_assert_int_eq(held_fd, -1);
+    ck_assert(!kvshm__client_alive(kv, asked_about));
+    ck_assert(kvshm__client_joined(kv, asked_about));
+    ts_detach(joiner_now);
     ts_detach(kv);
 }
 END_TEST
@@ -579,9 +721,12 @@ int main(void)
     tcase_add_test(tcase, test_places_full);
     tcase_add_test(tcase, test_place_taken_over);
     tcase_add_test(tcase, test_places_not_to_be_taken_over);
+    tcase_add_test(tcase, test_an_abandoned_place_is_taken_once);
+    tcase_add_test(tcase, test_a_place_is_kept_until_quiet);
     tcase_add_test(tcase, test_a_crowd_attaches);
     tcase_add_test(tcase, test_locked_byte);
     tcase_add_test(tcase, test_join_and_leave);
+    tcase_add_test(tcase, test_c2_word_before_the_look_death_before_the_words);
     tcase_add_test(tcase, test_eight_are_joined);
     tcase_add_test(tcase, test_threads_join);
     tcase_add_test(tcase, test_described);
