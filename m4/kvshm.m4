@@ -61,6 +61,7 @@ AS_IF([test "x$kvshm_sanitizers" != x],
         [AC_MSG_RESULT([no])
          AC_MSG_ERROR([the sanitizers' run-time library is missing (Debian: libclang-rt-14-dev for clang)])])
      CFLAGS=$kvshm_save_CFLAGS])
+AM_CONDITIONAL([TSAN], [test "x$enable_tsan" = xyes])
 AC_SUBST([SANITIZERS], [$kvshm_sanitizers])
 AC_SUBST([SANITIZER_CPPFLAGS])
 AC_SUBST([SANITIZER_CFLAGS])

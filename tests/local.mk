@@ -6,7 +6,6 @@
 MODULE_TESTS = \
 	tests/check_arena \
 	tests/check_bench \
-	tests/check_bounds \
 	tests/check_cache \
 	tests/check_client \
 	tests/check_config \
@@ -17,7 +16,6 @@ MODULE_TESTS = \
 	tests/check_fork \
 	tests/check_frames \
 	tests/check_hot_path \
-	tests/check_images \
 	tests/check_index \
 	tests/check_insert \
 	tests/check_layout \
@@ -25,7 +23,6 @@ MODULE_TESTS = \
 	tests/check_look \
 	tests/check_mend \
 	tests/check_message \
-	tests/check_moments \
 	tests/check_pages \
 	tests/check_place \
 	tests/check_plan \
@@ -127,7 +124,16 @@ SCRIPT_TESTS = \
 # Scripts that only `make check-long` runs.
 LONG_TESTS =
 
-check_PROGRAMS += $(MODULE_TESTS)
+# Tests that step a process by instruction, which a process with ThreadSanitizer's threads in it does not bear.
+STEPPING_TESTS = \
+	tests/check_bounds \
+	tests/check_images \
+	tests/check_moments
+if !TSAN
+TESTS += $(STEPPING_TESTS)
+endif
+
+check_PROGRAMS += $(MODULE_TESTS) $(STEPPING_TESTS)
 
 # What tests run and what is no test itself.
 check_PROGRAMS += tests/hot_path
