@@ -388,7 +388,7 @@ START_TEST(test_readers_take_bounded_steps_beside_a_stopped_writer)
         return;
     }
     chance = ts_seed() + 2;
-    play_all(step_amount(1, 1, 5), step_amount(60, 30, 4), step_amount(5, 2, 1));
+    play_all(step_amount(1, 1, 5), step_amount(60, 30, 8), step_amount(5, 2, 1));
     printf("%llu writers stopped at %llu instructions, %llu of them in a rebuild; %llu calls of "
            "readers, "
            "%llu instructions stepped, 0 system calls; U is %llu instructions; the most that a "
