@@ -20,6 +20,7 @@ MODULE_TESTS = \
 	tests/check_insert \
 	tests/check_layout \
 	tests/check_lease \
+	tests/check_litmus \
 	tests/check_look \
 	tests/check_mend \
 	tests/check_message \
@@ -88,6 +89,13 @@ tests_check_layout_SOURCES = \
 	tests/layout.def
 
 STEPPED = tests/libsupport.la tests/libstepped.la lib/libkvshm-internal.la $(CHECK_LIBS)
+tests_check_litmus_SOURCES = \
+	tests/check_litmus.c \
+	tests/litmus.c \
+	tests/litmus.h \
+	tests/litmus_cases.c \
+	tests/litmus_cases.h
+
 tests_check_mend_CPPFLAGS = $(AM_CPPFLAGS) -DKVSHM_STEP
 tests_check_mend_LDADD = $(STEPPED)
 tests_check_moments_SOURCES = \
@@ -115,6 +123,7 @@ SCRIPT_TESTS = \
 	tests/man_lint.sh \
 	tests/man_names.sh \
 	tests/man_tables.sh \
+	tests/mutants_table.sh \
 	tests/readme_example.sh \
 	tests/tool_ctl.sh \
 	tests/tool_manual.sh \
@@ -208,13 +217,24 @@ check-quick:
 
 check-long:
 	KVSHM_TEST_LONG=1 $(MAKE) $(AM_MAKEFLAGS) check TESTS='$(TESTS) $(LONG_TESTS)'
+	$(MAKE) $(AM_MAKEFLAGS) check-mutants
+
+# The library with one fault at a time, each of which a test has to catch. It compiles by itself, in a folder here.
+MUTANTS_FLAGS = --jobs 2
+.PHONY: check-mutants
+check-mutants:
+	$(PYTHON) $(srcdir)/tests/mutants.py $(MUTANTS_FLAGS) .
 
 EXTRA_DIST += \
 	tests/bench_count.py \
 	tests/bench_interrupt.py \
 	tests/header_c11.c \
 	tests/header_cxx17.cc \
+	tests/README.md \
 	tests/man_names.py \
+	tests/mutants.py \
+	tests/mutants_list.py \
+	tests/only.h \
 	tests/runner \
 	tests/tool_ctl.expected \
 	tests/tool_lib.sh \
