@@ -19,13 +19,8 @@
 #define PAGE 100
 #define AWAY 1
 #define RES 2
-#ifndef OPS
 #define OPS 5
-#endif
-#ifndef CLEARS
-#define CLEARS 1
-#endif
-byte epoch = 1; byte clears;
+byte epoch = 1;
 bool named[NR]; byte seq[NR]; byte id[NR]; byte par[NR] = NONE; byte pseq[NR]; byte ep[NR]; /* ep: epoch of the record */
 byte st[NR]; byte fr[NR]; byte own[NF]; byte content[NF];                                   /* content: 10 * epoch + id */
 byte swept = NR;                                                    /* records below hold nothing of an earlier epoch */
@@ -115,6 +110,11 @@ inline insert() { /* P, or C behind P, in the reserved frame */
     fi;
     rf = NONE
 }
+#ifdef MUT_NO_STALE
+#define STALE false
+#else
+#define STALE (repoch != epoch)
+#endif
 proctype Writer() {
     byte r; byte q = NONE; byte H = NONE; byte ops;
 again:
@@ -127,12 +127,8 @@ again:
                 atomic { FIRST(own[r] == FREE); if :: r < NF -> own[r] = ME; rf = r; repoch = epoch :: else fi };
                 if :: rf != NONE -> content[rf] = 10 * repoch :: else fi
             :: rf != NONE ->
-#ifndef MUT_NO_STALE
-                if :: repoch != epoch -> own[rf] = FREE; rf = NONE :: else -> insert() fi
-#else
-                insert()
-#endif
-            :: clears < CLEARS -> clears++;
+                if :: STALE -> own[rf] = FREE; rf = NONE :: else -> insert() fi
+            :: epoch == 1 ->
 #ifdef MUT_EPOCH_LAST
                 swept = 0; do :: swept < NR -> slice() :: else -> break od; epoch++
 #elif defined(MUT_NO_RESTART)

@@ -19,13 +19,8 @@ byte join_word[2]; byte word[2] = 9; byte wseq[2]; /* join word of each place; t
 bool alive[6];
 byte seq[3]; bool linked; byte st[3]; bool named[3]; byte own[3]; /* records; linked: 2 names 1 as its parent */
 byte lock; bool juse; bool die; byte kills; bool oheld = true;
-#ifndef OPS
-#define OPS 2
-#endif
-#ifndef KILLS
-#define KILLS 2
-#endif
-
+#define OPS 2   /* of M */
+#define KILLS 2 /* of O, J and M together */
 #define FREED(f) assert(!(juse && alive[2])); assert(!(oheld && alive[1]))
 
 inline hold() { atomic { word[1] = 2; wseq[1] = seq[2] + 2 } }
@@ -34,18 +29,14 @@ inline write_record(r) { seq[r] = seq[r] + 1; if :: r == 2 -> linked = true :: e
 proctype O() {
     {
         atomic { lock == 0 -> lock = 1 };
-#ifndef MUT_HOLD_LATE
-        hold();
-#endif
-#ifdef MUT_OWNER_FIRST
-        own[1] = PAGE + 1; write_record(1); named[1] = true; own[2] = PAGE + 2; write_record(2); named[2] = true;
-#elif defined(MUT_OWNER_ROOT_FIRST)
-        write_record(1); write_record(2); own[1] = PAGE + 1; own[2] = PAGE + 2; named[1] = true; named[2] = true;
-#else
-        write_record(1); write_record(2); own[2] = PAGE + 2; own[1] = PAGE + 1; named[1] = true; named[2] = true;
-#endif
 #ifdef MUT_HOLD_LATE
-        hold();
+        own[1] = PAGE + 1; write_record(1); named[1] = true; own[2] = PAGE + 2; write_record(2); named[2] = true; hold();
+#elif defined(MUT_OWNER_FIRST)
+        hold(); own[1] = PAGE + 1; write_record(1); named[1] = true; own[2] = PAGE + 2; write_record(2); named[2] = true;
+#elif defined(MUT_OWNER_ROOT_FIRST)
+        hold(); write_record(1); write_record(2); own[1] = PAGE + 1; own[2] = PAGE + 2; named[1] = true; named[2] = true;
+#else
+        hold(); write_record(1); write_record(2); own[2] = PAGE + 2; own[1] = PAGE + 1; named[1] = true; named[2] = true;
 #endif
         lock = 0
     } unless { !alive[1] }

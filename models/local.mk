@@ -11,6 +11,7 @@ EXTRA_DIST += \
 	models/check \
 	models/clear.pml \
 	models/copy.pml \
+	models/fork.pml \
 	models/index.pml \
 	models/join.pml \
 	models/lease.pml \

@@ -4,8 +4,8 @@
  *
  * Stands for writer.c (take, give back, take over by compare-and-swap from a number that the kernel says is not alive),
  * frames.c (owner words; EMPTY, HELD, CANCELLED, SWEPT), kvshm_cancel, what insert.c does with a reserved frame, the frame
- * side of mend.c, and fork.c. Three clients reserve, fill, cancel or insert, evict and sweep; each dies at any step, two
- * of them if need be, the mender too. FORK: client 1 has forked, and the child closes its copies of the descriptors some time.
+ * side of mend.c. Three clients reserve, fill, cancel or insert, evict and sweep; each dies at any step, two
+ * of them if need be, the mender too.
  *
  * Holds: one writer at a time; a frame is filled by one living client at most; when the lock is given back, the free
  * list is that of the owner words, and no frame names an EMPTY word (F2); nobody waits for ever.
@@ -18,11 +18,6 @@
 #define HELD 1
 #define CANCELLED 2
 #define SWEPT 3
-#ifdef FORK
-#define COPIES 2
-#else
-#define COPIES 1
-#endif
 #ifndef KILLS
 #define KILLS 2
 #endif
@@ -30,7 +25,7 @@ byte lock; byte inside;                        /* the word; who is between takin
 byte own[NF]; bool listed[NF] = true; bool pub[NF]; /* owner words; free list (derived); published */
 byte user[NF];                                 /* who fills it */
 byte resw[NC];                                 /* reservation word of each client */
-bool alive[NC]; bool locked[NC]; byte copies = COPIES; byte kills; /* of client 1: open copies of its descriptors */
+bool alive[NC]; byte kills;
 
 #define f2_of(c) (resw[c] != EMPTY || (own[0] != c && own[1] != c) || !alive[c])
 #define consistent ((own[0] == FREE) == listed[0] && (own[1] == FREE) == listed[1] && f2_of(1) && f2_of(2) && f2_of(3))
@@ -55,7 +50,7 @@ inline rebuild() {
 #ifdef MUT_TIMEOUT
 #define DEAD(c) (c != me)
 #else
-#define DEAD(c) (c != me && !locked[c])
+#define DEAD(c) (c != me && !alive[c])
 #endif
 inline acquire() {
     do
@@ -86,7 +81,7 @@ inline sweep() {
     do :: i < NC -> d_step { if :: resw[i] == CANCELLED -> resw[i] = MARK :: else fi; i++ } :: else -> break od;
     i = 0;
     do
-    :: i < NF -> if :: own[i] > FREE && own[i] < PAGE && (resw[own[i]] == MARK || !locked[own[i]]) -> give(i) :: else fi; i++
+    :: i < NF -> if :: own[i] > FREE && own[i] < PAGE && (resw[own[i]] == MARK || !alive[own[i]]) -> give(i) :: else fi; i++
     :: else -> break
     od;
     i = 1;
@@ -134,19 +129,12 @@ proctype Client(byte me; byte rounds) {
         od
     } unless { !alive[me] }
 }
-proctype Child() { /* of client 1, after fork */
-#ifdef MUT_UNLOCK
-    locked[1] = false
-#else
-    atomic { copies--; locked[1] = (copies > 0) }
-#endif
-}
 proctype Killer() {
 end: do
-    :: atomic { kills < KILLS && alive[1] -> kills++; alive[1] = false; copies--; if :: copies == 0 -> locked[1] = false :: else fi }
-    :: atomic { kills < KILLS && alive[2] -> kills++; alive[2] = false; locked[2] = false }
+    :: atomic { kills < KILLS && alive[1] -> kills++; alive[1] = false }
+    :: atomic { kills < KILLS && alive[2] -> kills++; alive[2] = false }
 #ifdef MUT_NUMBERS_AGAIN
-    :: atomic { kills < 9 && !alive[2] && !locked[2] -> kills = 9; alive[2] = true; locked[2] = true; run Again() }
+    :: atomic { kills < 9 && !alive[2] -> kills = 9; alive[2] = true; run Again() }
 #endif
     od
 }
@@ -158,11 +146,7 @@ proctype Again() { /* another client with the number of the dead client 2 */
 #endif
 init {
     atomic {
-        alive[1] = true; alive[2] = true; alive[3] = true; locked[1] = true; locked[2] = true; locked[3] = true;
-        run Client(1, 1); run Client(2, 1); run Client(3, 2); run Killer();
-#ifdef FORK
-        run Child()
-#endif
-
+        alive[1] = true; alive[2] = true; alive[3] = true;
+        run Client(1, 1); run Client(2, 1); run Client(3, 2); run Killer()
     }
 }
