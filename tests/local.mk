@@ -103,6 +103,11 @@ tests_check_moments_SOURCES = \
 	tests/step.c \
 	tests/step.h
 
+tests_check_pauseless_SOURCES = \
+	tests/check_pauseless.c \
+	tests/step.c \
+	tests/step.h
+
 tests_check_readers_CPPFLAGS = $(AM_CPPFLAGS) -DKVSHM_STEP
 tests_check_readers_LDADD = $(STEPPED)
 
@@ -137,7 +142,8 @@ LONG_TESTS =
 STEPPING_TESTS = \
 	tests/check_bounds \
 	tests/check_images \
-	tests/check_moments
+	tests/check_moments \
+	tests/check_pauseless
 if !TSAN
 TESTS += $(STEPPING_TESTS)
 endif
