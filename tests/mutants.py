@@ -12,7 +12,8 @@ run, in their quick form, with one seed (KVSHM_TEST_SEED, or 1; the few that nee
 one that does not end fails by the time limit, and the answer says so. The exit status is 0 if all were caught.
 
 --list     the names, and what each changes; --table: the table of README.md; nothing is run
---current  does each change still fit the sources, and is the table of README.md this one? Nothing is run
+--current  does each change still fit the sources, is the table of README.md this one, and does README.md name every
+           test? Nothing is run
 --only     the mutants of this name or pattern (lease-*) alone; may be given again
 --jobs     so many at once (1)
 --keep     leave the private folder
@@ -30,6 +31,7 @@ import sys
 import tempfile
 import time
 
+sys.dont_write_bytecode = True
 from mutants_list import MUTANTS, NOT_SEEN
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -61,6 +63,14 @@ class Tree:
         self.stepped = sorted(self.sources_of(listed, 'tests_libstepped_la_SOURCES'))
         self.shared = self.sources_of(listed, 'tests_libsupport_la_SOURCES')
         self.listed = listed
+
+    @staticmethod
+    def tests():
+        """The names of all tests, as README.md gives them."""
+        listed = make_variables(os.path.join(TOP, 'tests', 'local.mk'))
+        lists = ('MODULE_TESTS', 'STEPPING_TESTS', 'SCRIPT_TESTS', 'LONG_TESTS')
+        words = ' '.join(listed[name] for name in lists).split()
+        return [word.partition('/')[2] for word in words if word.startswith('tests/')]
 
     @staticmethod
     def sources_of(listed, name):
@@ -313,9 +323,10 @@ def table():
         lines.append('| %s | %s | %s | %s%s |\n' % (mutant.name, ', '.join(sorted({e[0] for e in mutant.edits})), mutant.says,
                                                   tests, ' under ThreadSanitizer' if mutant.tsan else ''))
     if NOT_SEEN:
-        lines += ['\nNot observable on this machine: argued in HACKING.md. They change what only other processors, or '
-                  'other compilers, may make a difference of.\n\n', '| mutant | file | what is changed | why nothing shows |\n',
-                  '| --- | --- | --- | --- |\n']
+        lines += ['\nNot observable on this machine: argued in HACKING.md and `litmus_cases.c`. They weaken what only other '
+                  'processors or compilers can make use of, or what something else orders as well. Neither the litmus tests '
+                  'nor the ThreadSanitizer build tells them from the library.\n\n',
+                  '| mutant | file | what is changed | why nothing shows |\n', '| --- | --- | --- | --- |\n']
     for mutant in NOT_SEEN:
         lines.append('| %s | %s | %s | %s |\n' % (mutant.name, ', '.join(sorted({e[0] for e in mutant.edits})), mutant.says,
                                                 mutant.why))
@@ -344,6 +355,10 @@ def is_current():
         print('%s: the name of two' % name)
         good = False
     text = open(README, encoding='utf-8').read()
+    for test in Tree.tests():
+        if '| `%s` |' % test not in text:
+            print('tests/README.md does not name %s' % test)
+            good = False
     if BEGIN + table() + END not in text:
         print('tests/README.md: the table of mutants is not that of tests/mutants.py --table')
         good = False
@@ -375,6 +390,9 @@ def main():
         parser.error('no such mutant')
     if not arguments.builddir:
         parser.error('BUILDDIR is missing')
+    if not shutil.which('clang') and any(mutant.tsan for mutant in mutants):
+        print('there is no clang: mutants that need its ThreadSanitizer are left out')
+        mutants = [mutant for mutant in mutants if not mutant.tsan]
     folder = tempfile.mkdtemp(prefix='mutants.', dir=arguments.builddir)
     folder = os.path.abspath(folder)
     try:
