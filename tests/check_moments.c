@@ -176,18 +176,20 @@ static void clear(void)
     scribble();
 }
 
+/* What was its deepest page is the first of another entry. */
 static void replace_a_key(void)
 {
-    struct kvshm_prefix key = in_key(3, 9);
+    struct kvshm_prefix key = in_key(3, 6);
 
     ts_is(in_insert(writer, &key, NULL, 0), KVSHM_REPLACED);
-    in_put(writer, 300, 20);
+    in_put(writer, 400, 4);
+    in_put(writer, 300, 16);
     scribble();
 }
 
 static void replace_a_key_alone(void)
 {
-    struct kvshm_prefix key = in_key(3, 9);
+    struct kvshm_prefix key = in_key(3, 6);
 
     ts_is(in_insert(writer, &key, NULL, 0), KVSHM_REPLACED);
 }
@@ -259,6 +261,8 @@ static const struct scene {
      true},
     {"copy of records reused", of_two_pages, copy, put_two_pages, reuse_records, HIT | MISS, true},
     {"copy of what comes again", of_two_pages, copy, put_two_pages, put_again, HIT | MISS, true},
+    {"look for a key whose record is reused", of_a_key, find_key, put_a_key, replace_a_key,
+     HIT | MISS, false},
     {"look at two texts", of_one_page, find_mixed, publish_text, write_other_text, MISS, false},
 };
 #define SCENES ((int)(sizeof(scenes) / sizeof(*scenes)))
@@ -319,7 +323,7 @@ static bool right_length(const struct scene *scene)
         return talk->answer == 2;
     if (scene->call == find_mixed)
         return true;
-    if (scene->asked == of_a_key && talk->tokens != 5 && talk->tokens != 9)
+    if (scene->asked == of_a_key && talk->tokens != 5 && talk->tokens != 6)
         return false;
     if (scene->asked != of_a_key && scene->call != match && talk->tokens != scene->asked().n)
         return false;
