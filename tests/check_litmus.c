@@ -18,9 +18,6 @@
 #include "sys.h"
 #include "writer.h"
 
-/* Rounds in which a control must have shown the forbidden outcome. */
-#define CONTROL_ROUNDS 200000000u
-
 static bool skipped(const char *name)
 {
     if (litmus_possible())
@@ -47,6 +44,7 @@ START_TEST(test_pairs)
 }
 END_TEST
 
+#ifndef KVSHM_TSAN /* whose atomics are calls that take locks, and so order everything */
 START_TEST(test_controls)
 {
     const struct litmus_case *litmus = &litmus_cases[_i];
@@ -54,13 +52,14 @@ START_TEST(test_controls)
     if (skipped("test_controls"))
         return;
     for (unsigned i = 0; i < LITMUS_CONTROLS && litmus->control[i].name; i++) {
-        struct litmus_counts counts = litmus_run(&litmus->control[i], CONTROL_ROUNDS, true);
+        struct litmus_counts counts = litmus_run(&litmus->control[i], 50000000, true);
 
         ck_assert_msg(counts.of[LITMUS_FORBIDDEN] > 0, "%s: not met in %llu rounds",
                       litmus->control[i].name, (unsigned long long)counts.rounds);
     }
 }
 END_TEST
+#endif
 
 /* ---- A lease against take-away and scan --------------------------------------------------------------------------- */
 
@@ -392,7 +391,9 @@ int main(void)
 
     tcase_add_checked_fixture(tcase, ts_setup, ts_teardown);
     tcase_add_loop_test(tcase, test_pairs, 0, (int)litmus_case_count);
+#ifndef KVSHM_TSAN
     tcase_add_loop_test(tcase, test_controls, 0, (int)litmus_case_count);
+#endif
     tcase_add_test(tcase, test_lease_or_freed);
     tcase_add_test(tcase, test_join_or_refused);
     tcase_add_test(tcase, test_one_writer);

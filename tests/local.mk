@@ -36,6 +36,7 @@ MODULE_TESTS = \
 	tests/check_segment \
 	tests/check_sys \
 	tests/check_tokens \
+	tests/check_tsan \
 	tests/check_validate \
 	tests/check_writer
 
@@ -110,6 +111,11 @@ tests_check_pauseless_SOURCES = \
 
 tests_check_readers_CPPFLAGS = $(AM_CPPFLAGS) -DKVSHM_STEP
 tests_check_readers_LDADD = $(STEPPED)
+
+tests_check_tsan_SOURCES = \
+	tests/check_tsan.c \
+	tests/stress.c \
+	tests/stress.h
 
 SCRIPT_TESTS = \
 	tests/bench_count.sh \
@@ -190,6 +196,27 @@ tests_libstepped_la_SOURCES = \
 	lib/reap.c \
 	lib/recency.c \
 	lib/writer.c
+
+# The same threads on libraries in each of which one thing is wrong, for check_tsan: copies of single files of the library,
+# with relaxed.h before them, take the place of those in the internal library.
+TSAN_MUTANT_CPPFLAGS = $(AM_CPPFLAGS) -include $(top_srcdir)/tests/relaxed.h
+TSAN_MUTANT_SOURCES = \
+	tests/relaxed.h \
+	tests/stress.c \
+	tests/stress.h \
+	tests/tsan_mutant.c
+EXTRA_DIST += $(TSAN_MUTANT_SOURCES)
+if TSAN
+check_PROGRAMS += tests/tsan_mutant_publication tests/tsan_mutant_release
+tests_tsan_mutant_publication_CPPFLAGS = $(TSAN_MUTANT_CPPFLAGS)
+tests_tsan_mutant_publication_SOURCES = $(TSAN_MUTANT_SOURCES) \
+	lib/index.c \
+	lib/pages.c \
+	lib/recency.c
+tests_tsan_mutant_release_CPPFLAGS = $(TSAN_MUTANT_CPPFLAGS)
+tests_tsan_mutant_release_SOURCES = $(TSAN_MUTANT_SOURCES) \
+	lib/lease.c
+endif
 
 # What a program of this tree is linked to unless it says otherwise.
 LDADD = tests/libsupport.la lib/libkvshm-internal.la $(CHECK_LIBS)
