@@ -24,14 +24,15 @@
  *    (7.17.4), the store of the odd number happens before the second look, and by write-read coherence that look
  *    reads it or something later, which is not s, since the sequence only grows. The data are relaxed atomics:
  *    there is no data race (5.1.2.4). A record finished by a mender may hold half of two pages under an even
- *    number; its place is NONE until it is written anew (next case).
+ *    number; its place is NONE until it is written anew, so no look finds it (L2).
  * I1 publication. Content, record, place, frame's owner and stamp are written, then the index word, release. A
  *    reader loads the word, acquire, and reads from that store or from none: they synchronize, and all of that
  *    happens before whatever the reader does with the word. For a page above, whose word it may not have read: it
  *    was published by an earlier writer, whose steps happen before the later one's release store. The content was
  *    written by whoever filled the frame, before it (or another thread that it synchronized with) called
- *    kvshm_insert. Settling a place and ending a sequence are release stores as well, and both are loaded with
- *    acquire: each alone would do. The first fingerprint is published alike (four words, then has_fingerprint).
+ *    kvshm_insert. Ending a sequence, settling a place, naming an entry by its stamp and a length at its parent are
+ *    release stores as well, and each is loaded with acquire on the way to a page: for its content any one of them
+ *    would do (check_tsan.c). The first fingerprint is published alike (four words, then has_fingerprint).
  * L1 lease against take-away. The reader claims a lease word (seq_cst), then loads the place (seq_cst). The writer
  *    takes the place away (seq_cst), then loads all lease words (seq_cst). Call them A, B, C, D; A is before B and
  *    C before D in S, since S agrees with sequenced before. If B does not see C, it reads what is older than C in
