@@ -47,6 +47,23 @@ static bool go_on(void)
     return !atomic_load_explicit(&ended, memory_order_relaxed);
 }
 
+static uint64_t count_of(_Atomic(uint64_t) *count)
+{
+    return atomic_load_explicit(count, memory_order_relaxed);
+}
+
+/* Enough was inserted, and all else happened too, which depends on when each thread runs; or it will not happen. */
+static bool enough(void)
+{
+    uint64_t entries = count_of(&inserted);
+
+    if (entries < wanted)
+        return false;
+    return entries / STRESS_PATIENCE >= wanted ||
+           (count_of(&hits) && count_of(&pages_copied) && count_of(&extended) &&
+            count_of(&given_up) && count_of(&handed_over));
+}
+
 /* Each page is one of two, as the bits of the number say; some prompts end in a partial page. */
 static void make_prompt(struct prompt *prompt, uint32_t number)
 {
@@ -189,8 +206,8 @@ static void *fill_often(void *arg)
         kvshm_cancel(handle, &r);
         read_pages(&lease, &prompt);
         kvshm_release(handle, &lease);
-        if (atomic_load(&inserted) >= wanted)
-            atomic_store(&ended, true);
+        if (enough())
+            atomic_store_explicit(&ended, true, memory_order_relaxed);
     }
     return NULL;
 }

@@ -23,7 +23,12 @@ struct stress {
     uint64_t wrong;        /* bytes */
 };
 
-/* A small arena of this name, and threads on one handle until so many entries were inserted. */
+#define STRESS_PATIENCE 1000u
+
+/*
+ * A small arena, and threads on one handle until so many entries were inserted and all else happened at least once; or
+ * STRESS_PATIENCE times as many were inserted and it did not.
+ */
 void stress_run(uint64_t entries, struct stress *stress);
 
 #endif /* KVSHM_TESTS_STRESS_H */

@@ -8,7 +8,7 @@ START_TEST(test_until_found_out)
 {
     struct stress stress;
 
-    stress_run(20000, &stress);
+    stress_run(2000000, &stress);
     printf("not found out: %llu entries, %llu pages read\n", (unsigned long long)stress.inserted,
            (unsigned long long)stress.pages_read);
 }
