@@ -35,29 +35,43 @@ struct player {
     unsigned side;
     uint64_t meetings;
     uint64_t random;
-    uint64_t rounds;
-    bool until_forbidden;
+    uint64_t least, most; /* rounds */
+    unsigned awaited;     /* outcomes */
 };
+
+/* Processors that we may use: those of the first call, so that a child of a pinned process has a choice too. */
+static const cpu_set_t *processors(void)
+{
+    static cpu_set_t set;
+    static bool known;
+
+    if (!known)
+        ts_need(sched_getaffinity(0, sizeof(set), &set) == 0);
+    known = true;
+    return &set;
+}
 
 bool litmus_possible(void)
 {
-    cpu_set_t set;
-
-    return sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) >= 2;
+    return CPU_COUNT(processors()) >= 2;
 }
 
 void litmus_pin(unsigned side)
 {
-    cpu_set_t set, one;
+    cpu_set_t one;
     int cpu = 0;
 
-    ts_need(sched_getaffinity(0, sizeof(set), &set) == 0);
     for (unsigned seen = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &set) && seen++ == side)
+        if (CPU_ISSET(cpu, processors()) && seen++ == side)
             break;
     CPU_ZERO(&one);
     CPU_SET(cpu, &one);
     ts_need(sched_setaffinity(0, sizeof(one), &one) == 0);
+}
+
+void litmus_unpin(void)
+{
+    ts_need(sched_setaffinity(0, sizeof(*processors()), processors()) == 0);
 }
 
 static uint32_t *low_half(struct meeting *meeting)
@@ -112,6 +126,14 @@ static void batch(struct player *player)
     }
 }
 
+static bool all_met(const struct litmus_counts *counts, unsigned awaited)
+{
+    for (unsigned outcome = 0; outcome < LITMUS_OUTCOMES; outcome++)
+        if (awaited >> outcome & 1 && counts->of[outcome] == 0)
+            return false;
+    return true;
+}
+
 /* The left one counts, while the right one waits. */
 static bool count(struct player *player)
 {
@@ -123,8 +145,9 @@ static bool count(struct player *player)
             shared->counts.of[player->litmus->outcome(&shared->cells[i])]++;
         memset(shared->cells, 0, sizeof(shared->cells));
         shared->counts.rounds += CELLS;
-        shared->goes_on = shared->counts.rounds < player->rounds &&
-                          !(player->until_forbidden && shared->counts.of[LITMUS_FORBIDDEN] > 0);
+        shared->goes_on =
+            shared->counts.rounds < player->least ||
+            (shared->counts.rounds < player->most && !all_met(&shared->counts, player->awaited));
     }
     meet(player);
     return shared->goes_on;
@@ -164,7 +187,8 @@ static void wait_for_both(pid_t pids[2])
     }
 }
 
-struct litmus_counts litmus_run(const struct litmus *litmus, uint64_t rounds, bool until_forbidden)
+struct litmus_counts litmus_run(const struct litmus *litmus, uint64_t least, uint64_t most,
+                                unsigned awaited)
 {
     struct shared *shared = ts_shared(sizeof(*shared));
     struct litmus_counts counts;
@@ -175,8 +199,9 @@ struct litmus_counts litmus_run(const struct litmus *litmus, uint64_t rounds, bo
                                 .shared = shared,
                                 .side = side,
                                 .random = ts_seed() + side,
-                                .rounds = rounds,
-                                .until_forbidden = until_forbidden};
+                                .least = least,
+                                .most = most,
+                                .awaited = awaited};
 
         pids[side] = ts_fork(play, &player);
     }
@@ -190,4 +215,15 @@ struct litmus_counts litmus_run(const struct litmus *litmus, uint64_t rounds, bo
            (unsigned long long)counts.of[LITMUS_TOGETHER],
            (unsigned long long)counts.of[LITMUS_FORBIDDEN]);
     return counts;
+}
+
+void litmus_met(const struct litmus *litmus, const struct litmus_counts *counts, unsigned awaited)
+{
+    static const char *const names[LITMUS_OUTCOMES] = {"left first", "right first", "together",
+                                                       "the forbidden outcome"};
+
+    for (unsigned outcome = 0; outcome < LITMUS_OUTCOMES; outcome++)
+        if (awaited >> outcome & 1 && counts->of[outcome] == 0)
+            ck_abort_msg("%s: %s was not met in %llu rounds", litmus->name, names[outcome],
+                         (unsigned long long)counts->rounds);
 }

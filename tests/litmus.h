@@ -45,12 +45,18 @@ struct litmus_counts {
 bool litmus_possible(void);
 
 /*
- * At least so many rounds, in whole batches, and until the forbidden outcome was met if until_forbidden is set, but
- * then at most so many. Counts are printed. A side that ends by itself fails the test.
+ * At least so many rounds, in whole batches, and then until each of the outcomes awaited was met (1 << outcome, added
+ * up), since what meets is the scheduler's; but no more than most. Counts are printed. A side that ends by itself fails
+ * the test.
  */
-struct litmus_counts litmus_run(const struct litmus *litmus, uint64_t rounds, bool until_forbidden);
+struct litmus_counts litmus_run(const struct litmus *litmus, uint64_t least, uint64_t most,
+                                unsigned awaited);
 
-/* Run the calling process on the first or second processor that it may use. */
+/* Fail the test unless each of these outcomes was met. */
+void litmus_met(const struct litmus *litmus, const struct litmus_counts *counts, unsigned awaited);
+
+/* Run the calling process on the first or second processor that it may use; on any of them again. */
 void litmus_pin(unsigned side);
+void litmus_unpin(void);
 
 #endif /* KVSHM_TESTS_LITMUS_H */
