@@ -67,8 +67,29 @@ static int check_prefix(const struct kvshm_prefix *prefix)
 
 /* ---- Finding ------------------------------------------------------------------------------------------------ */
 
-/* The entry of exactly this prefix; false: there is none. *stamp is its recency. */
-static bool find_entry(const kvshm *kv, const struct kvshm_prefix *prefix, struct kvshm__walk *walk, uint64_t *stamp)
+enum sight {
+    ABSENT,
+    PRESENT,
+    MOVED, /* what was found is no more, and something else may have taken its place: look again */
+};
+
+static uint64_t stamp_of(const kvshm *kv, const struct kvshm__walk *walk)
+{
+    return KVSHM__LOAD_ACQ(&kv->recency[walk->deepest.record].stamp);
+}
+
+/* Is the deepest record no longer the page that was found? What was read of it is then of another. */
+static bool moved(const kvshm *kv, const struct kvshm__walk *walk)
+{
+    return kvshm__seq_read_retry(&kv->records[walk->deepest.record].seq, walk->deepest.seq);
+}
+
+/*
+ * The entry of exactly this prefix; *stamp is its recency. A replacement stores the index word and then takes the old
+ * page's stamp: a page without one is no entry only if its word is still the same.
+ */
+static enum sight find_entry(const kvshm *kv, const struct kvshm_prefix *prefix, struct kvshm__walk *walk,
+                             uint64_t *stamp)
 {
     if (prefix->tokens)
         kvshm__index_walk(kv, prefix, walk);
@@ -76,19 +97,39 @@ static bool find_entry(const kvshm *kv, const struct kvshm_prefix *prefix, struc
         kvshm__index_find_key(kv, prefix, walk);
     if (walk->deepest.record == KVSHM__NO_RECORD ||
         (walk->tokens != prefix->n && (prefix->tokens || prefix->n != 0)))
-        return false;
-    *stamp = KVSHM__LOAD_ACQ(&kv->recency[walk->deepest.record].stamp);
-    return *stamp != 0 && !kvshm__seq_read_retry(&kv->records[walk->deepest.record].seq, walk->deepest.seq);
+        return ABSENT;
+    *stamp = stamp_of(kv, walk);
+    if (*stamp == 0 && KVSHM__LOAD_ACQ(walk->deepest.at) != walk->deepest.word)
+        return MOVED;
+    if (moved(kv, walk))
+        return MOVED;
+    return *stamp != 0 ? PRESENT : ABSENT;
 }
 
 /* The longest cached prefix; *stamp is that of the entry that ends there, or 0. */
-static bool find_longest(const kvshm *kv, const struct kvshm_prefix *prefix, struct kvshm__walk *walk, uint64_t *stamp)
+static enum sight find_longest(const kvshm *kv, const struct kvshm_prefix *prefix, struct kvshm__walk *walk,
+                               uint64_t *stamp)
 {
     kvshm__index_match(kv, prefix, walk);
     if (walk->pages == 0)
-        return false;
-    *stamp = KVSHM__LOAD_ACQ(&kv->recency[walk->deepest.record].stamp);
-    return true;
+        return ABSENT;
+    *stamp = stamp_of(kv, walk);
+    return moved(kv, walk) ? MOVED : PRESENT;
+}
+
+typedef enum sight find_fn(const kvshm *, const struct kvshm_prefix *, struct kvshm__walk *, uint64_t *);
+
+/* Find without a lease. false: there is none, or (walk->gave_up) that is not known. */
+static bool settle(const kvshm *kv, find_fn *find, const struct kvshm_prefix *prefix, struct kvshm__walk *walk,
+                   uint64_t *stamp)
+{
+    for (int i = 0; i < TRIES; i++) {
+        enum sight sight = find(kv, prefix, walk, stamp);
+        if (sight != MOVED)
+            return sight == PRESENT;
+    }
+    walk->gave_up = true;
+    return false;
 }
 
 /* Children looked at on each level for one that is published. */
@@ -130,7 +171,7 @@ static void touch_below(const kvshm *kv, struct kvshm__found page)
 
 /* What a call that leases looks for, and how it counts. */
 struct quest {
-    bool (*find)(const kvshm *, const struct kvshm_prefix *, struct kvshm__walk *, uint64_t *);
+    find_fn *find;
     enum kvshm_lease_counter hits;
     enum kvshm_counter misses;
 };
@@ -159,7 +200,7 @@ static int peek(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest
     struct kvshm__walk walk;
     uint64_t stamp;
 
-    if (!quest->find(kv, prefix, &walk, &stamp))
+    if (!settle(kv, quest->find, prefix, &walk, &stamp))
         return walk.gave_up ? miss(kv, quest, true) : KVSHM_MISS;
     lease->tokens = walk.tokens;
     lease->pages = walk.pages;
@@ -177,7 +218,10 @@ static int take(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest
     uint32_t word;
 
     for (int i = 0; i < TRIES; i++) {
-        if (!quest->find(kv, prefix, &walk, &stamp))
+        enum sight sight = quest->find(kv, prefix, &walk, &stamp);
+        if (sight == MOVED)
+            continue;
+        if (sight == ABSENT)
             return miss(kv, quest, walk.gave_up);
         enum kvshm__leased got = kvshm__lease_take(kv, &walk.deepest, &word);
         if (got == KVSHM__LEASE_CHANGED)
@@ -235,7 +279,8 @@ KVSHM_API bool kvshm_contains(kvshm *kv, const struct kvshm_prefix *prefix)
     struct kvshm__walk walk;
     uint64_t stamp;
 
-    return !check_handle(kv) && !check_prefix(prefix) && find_entry(kv, prefix, &walk, &stamp);
+    return !check_handle(kv) && !check_prefix(prefix) &&
+           settle(kv, find_entry, prefix, &walk, &stamp);
 }
 
 /* ---- Leases ------------------------------------------------------------------------------------------------- */
@@ -399,7 +444,10 @@ KVSHM_API int64_t kvshm_copy_out(kvshm *kv, const struct kvshm_prefix *prefix, u
         for (int i = 0; i < TRIES && copied == 0; i++) {
             struct kvshm__walk walk;
             uint64_t stamp;
-            if (!find_entry(kv, prefix, &walk, &stamp) || first_page >= walk.pages)
+            enum sight sight = find_entry(kv, prefix, &walk, &stamp);
+            if (sight == MOVED)
+                continue;
+            if (sight == ABSENT || first_page >= walk.pages)
                 return 0;
             copied = copy_chain(kv, &walk, first_page, n < walk.pages - first_page ? n : walk.pages - first_page, dst);
         }
@@ -573,7 +621,7 @@ KVSHM_API int kvshm_remove(kvshm *kv, const struct kvshm_prefix *prefix)
 
     if ((err = check_handle(kv)) || (err = check_prefix(prefix)) || (err = kvshm__mend_lock(kv)))
         return err;
-    if (find_entry(kv, prefix, &walk, &stamp)) {
+    if (find_entry(kv, prefix, &walk, &stamp) == PRESENT) {
         kvshm__evict_drop_entry(kv, walk.deepest.record);
         kvshm__evict_sweep_limbo(kv);
         kvshm__count(kv, KVSHM__CNT_removed_entries, 1);

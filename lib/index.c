@@ -48,6 +48,7 @@ static enum look look_at(const kvshm *kv, uint32_t record, const struct kvshm__p
     if (seq & 1)
         return CHANGED;
     uint32_t length = KVSHM__LOAD((kvshm_a32 *)&r->length);
+    uint32_t depth = KVSHM__LOAD((kvshm_a32 *)&r->depth);
     uint64_t place = KVSHM__LOAD_ACQ((kvshm_a64 *)&r->place);
     *place_seen = place;
     bool equal = KVSHM__LOAD((kvshm_a32 *)&r->epoch) == (uint32_t)KVSHM__LOAD(&kv->header->epoch) &&
@@ -65,6 +66,7 @@ static enum look look_at(const kvshm *kv, uint32_t record, const struct kvshm__p
         return NO;
     out->record = record;
     out->length = length;
+    out->depth = depth;
     out->seq = seq;
     return YES;
 }
@@ -250,12 +252,12 @@ void kvshm__index_find_key(const kvshm *kv, const struct kvshm_prefix *prefix, s
     *walk = (struct kvshm__walk){.deepest = {.record = KVSHM__NO_RECORD}};
     if (!kvshm__index_find(kv, &spec, 0, false, &walk->deepest, &walk->gave_up))
         return;
-    const struct kvshm_record *r = &kv->records[walk->deepest.record];
-    uint32_t above = KVSHM__LOAD(&r->depth);
-    walk->pages = above + 1;
-    walk->tokens = above * kv->page_tokens + (walk->deepest.length & KVSHM__LENGTH);
-    if (above >= kv->record_count || kvshm__seq_read_retry(&r->seq, walk->deepest.seq))
-        *walk = (struct kvshm__walk){.deepest = {.record = KVSHM__NO_RECORD}, .gave_up = true};
+    if (walk->deepest.depth >= kv->record_count) { /* damage: no chain is so long */
+        walk->deepest.record = KVSHM__NO_RECORD;
+        return;
+    }
+    walk->pages = walk->deepest.depth + 1;
+    walk->tokens = walk->deepest.depth * kv->page_tokens + (walk->deepest.length & KVSHM__LENGTH);
 }
 
 /* ---- With the writer lock --------------------------------------------------------------------------------- */

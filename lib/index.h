@@ -22,6 +22,7 @@
 struct kvshm__found {
     uint32_t record;
     uint32_t length;   /* tokens in this page, and the flags KVSHM__KEY_... */
+    uint32_t depth;    /* pages above this one, as the record says */
     uint64_t seq;
     uint64_t word;     /* value of its index word, */
     kvshm_a64 *at;     /* which stands here */
