@@ -45,7 +45,7 @@ static void check_rounds(const struct litmus *litmus, uint64_t rounds)
 START_TEST(test_pairs)
 {
     if (!skipped("test_pairs"))
-        check_rounds(&litmus_cases[_i].test, ts_amount(50000, 200000, 20000000));
+        check_rounds(&litmus_cases[_i].test, ts_amount(50000, 200000, 5000000));
 }
 END_TEST
 

@@ -249,6 +249,7 @@ check-quick:
 	KVSHM_TEST_QUICK=1 $(MAKE) $(AM_MAKEFLAGS) check
 
 check-long:
+	$(MAKE) $(AM_MAKEFLAGS) check-models
 	KVSHM_TEST_LONG=1 $(MAKE) $(AM_MAKEFLAGS) check TESTS='$(TESTS) $(LONG_TESTS)'
 	$(MAKE) $(AM_MAKEFLAGS) check-mutants
 
