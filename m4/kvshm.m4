@@ -13,6 +13,16 @@ AS_IF([test "x$enable_werror" = xyes],
 AC_SUBST([KVSHM_CFLAGS])
 ])
 
+# KVSHM_LMDB: is LMDB here, beside which kvshm-bench measures lookups?
+AC_DEFUN([KVSHM_LMDB], [
+PKG_CHECK_MODULES([LMDB], [lmdb],
+    [LMDB_CPPFLAGS="-DKVSHM_LMDB=1 $LMDB_CFLAGS"
+     kvshm_lmdb_words="measures beside LMDB"],
+    [LMDB_CPPFLAGS=
+     kvshm_lmdb_words="measures without LMDB, which is not here"])
+AC_SUBST([LMDB_CPPFLAGS])
+])
+
 # KVSHM_SANITIZERS: --enable-asan, --enable-ubsan, --enable-tsan.
 #
 # A sanitizer takes malloc over, so the tools are not linked to jemalloc in such a build.

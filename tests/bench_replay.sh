@@ -127,14 +127,25 @@ usage()
 lookup()
 {
     kvshm-bench lookup --entries=1,300 --rounds=3 --pages=2 --json >"$TMPDIR/result" && cat "$TMPDIR/result" &&
-        nothing_left && "$PYTHON" -c '
+        nothing_left && [ -z "$(ls -d "$TMPDIR"/kvshm-bench-lmdb-* 2>"$TMPDIR/err")" ] && "$PYTHON" -c '
 import json, sys
 r = json.load(open(sys.argv[1]))
 assert r["version"] == 1 and r["benchmark"] == "lookup" and r["pages"] == 2
-assert [(x["entries"], x["kind"]) for x in r["results"]] == [(1, "key"), (1, "tokens"), (300, "key"), (300, "tokens")]
-for x in r["results"]:
+one = [x for x in r["results"] if x["readers"] == 1]
+assert [(x["entries"], x["kind"], x["caches"]) for x in one] == [
+    (n, k, c) for n in (1, 300) for k in ("key", "tokens") for c in ("warm", "cold")]
+for x in one:
     assert 0 < x["fastest_ns"] <= x["median_ns"] <= x["slowest_ns"]
-' "$TMPDIR/result" && kvshm-bench lookup --entries=20 --rounds=1 | grep -q '^ *20  tokens  *[0-9.]* '
+    assert x.get("peer") == {"key": "LMDB" if r["peer"] else None, "tokens": "memcmp"}[x["kind"]]
+    if "peer" in x:
+        assert 0 < x["peer_fastest_ns"] <= x["peer_median_ns"] <= x["peer_slowest_ns"]
+    if x["kind"] == "key" and r["peer"]:
+        assert abs(x["ratio"] - x["median_ns"] / x["peer_median_ns"]) < 0.01
+for x in r["results"]:
+    if x["readers"] == 2:
+        assert x["share_of_sum"] > 0 and x["first_alone_ns"] > 0 and x["second_together_ns"] > 0
+' "$TMPDIR/result" && kvshm-bench lookup --entries=20 --rounds=1 >"$TMPDIR/out" &&
+        grep -q '^ *20  tokens  *warm  *[0-9.]* ' "$TMPDIR/out" && nothing_left
 }
 
 check "text" text

@@ -7,7 +7,10 @@
  *   bench_replay.c    the command replay: the parent of the servers
  *   bench_server.c      one server process of replay
  *   bench_report.c      the result of replay as text and JSON
- *   bench_lookup.c    the command lookup: ns of one hit
+ *   bench_lookup.c    the command lookup: ns of one hit, beside peers
+ *   bench_lmdb.c        LMDB, a peer
+ *   bench_readers.c     two processes that look up at the same time
+ *   bench_bed.c         an arena of equal entries, and batches of them
  *   bench_torture.c   the command torture: the parent of the servers (bench_torture.h has its other files)
  *   bench_trace.c     reads a trace, finds its distinct blocks
  *   bench_content.c   tokens of an id, bytes of a page

@@ -1,143 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_lookup.c - ns of one hit: a lookup and its release
+ * bench_lookup.c - ns of one hit, a lookup and its release, beside what it is compared with
  *
- * An arena is filled with entries of equal size, none of which shares a page with another. Then entries are looked
- * up in random order: for each batch the prompts are written first (a server has its prompt at hand), then the
- * batch is timed. A round is LOOKUPS lookups; the result is the median of the rounds' means.
+ * By key the peer is a get of LMDB (bench_lmdb.h). By tokens it is a plain walk that compares the same runs of
+ * tokens by memcmp where they lie, and what is set against it is what a lookup by tokens costs more than one by key.
+ *
+ * A round is some 65,536 lookups in batches (bench_bed.h), then as many of the peer; its result is the median of the
+ * batches' means, so that a batch in which the machine did something else does not count. The result is the median
+ * of the rounds.
  */
 #include <json-c/json.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "bench.h"
-#include "bench_arena.h"
-#include "bench_progress.h"
+#include "bench_bed.h"
+#include "bench_lmdb.h"
+#include "bench_readers.h"
 #include "bench_report.h"
-#include "kvshm.h"
 
-#define LOOKUPS 65536u
-#define BATCH   64u
+#define BATCHES      1024u
+#define BATCHES_COLD 32u
 
-struct bed {
-    const struct bench_lookup_options *options;
-    uint64_t entries;
-    bool key_only;
-    uint32_t prompt_tokens;
-    struct bench_arena arena;
-    kvshm *kv;
-    uint32_t *tokens; /* of BATCH prompts */
-    struct kvshm_prefix prefixes[BATCH];
-    uint64_t *round_ps; /* ps of one hit, of each round */
-    int signal;
+/* ps of one lookup in each round, sorted in the end. */
+struct series {
+    uint64_t *ps;
+    uint64_t rounds;
 };
 
-/* The prefix of entry number, whose tokens stand in part of the batch. */
-static void make_prefix(struct bed *bed, uint64_t number, uint32_t part)
-{
-    struct kvshm_prefix *prefix = &bed->prefixes[part];
-    uint32_t *tokens = bed->tokens + (size_t)part * bed->prompt_tokens;
-    uint64_t state = bench_mix(bed->options->seed) ^ number;
-    uint64_t key[KVSHM_KEY_BYTES / sizeof(uint64_t)];
-
-    if (bed->key_only) {
-        for (size_t i = 0; i < sizeof(key) / sizeof(key[0]); i++)
-            key[i] = bench_random(&state);
-        kvshm_prefix_init_key(prefix, 0, 0, (const uint8_t *)key, bed->prompt_tokens);
-        return;
-    }
-    for (uint32_t i = 0; i < bed->prompt_tokens; i++)
-        tokens[i] = (uint32_t)(bench_random(&state) >> 32);
-    kvshm_prefix_init(prefix, 0, 0, tokens, bed->prompt_tokens);
-}
-
-static int insert_one(struct bed *bed, uint64_t number)
-{
-    struct kvshm_reservation frames;
-    uint32_t pages = (uint32_t)bed->options->pages;
-
-    make_prefix(bed, number, 0);
-    if (kvshm_reserve(bed->kv, pages, 0, &frames) < 0) {
-        tool_error("reserve: %s", kvshm_errmsg(bed->kv));
-        return -1;
-    }
-    for (uint32_t i = 0; i < pages; i++)
-        memset(kvshm_reservation_page(&frames, i), (int)number, bed->options->page_bytes);
-    if (kvshm_insert(bed->kv, &bed->prefixes[0], NULL, &frames, 0) != 0) {
-        tool_error("insert: %s", kvshm_errmsg(bed->kv));
-        kvshm_cancel(bed->kv, &frames);
-        return -1;
-    }
-    return 0;
-}
-
-/* A signal that asks us to end? */
-static bool is_interrupted(struct bed *bed)
-{
-    bed->signal = bench_signal_wait(0);
-    if (bed->signal == SIGCHLD)
-        bed->signal = 0;
-    return bed->signal != 0;
-}
-
-static int fill(struct bed *bed)
-{
-    struct bench_progress progress;
-    int status = 0;
-
-    bench_progress_begin(&progress, bed->entries, "entries");
-    for (uint64_t i = 0; status == 0 && i < bed->entries; i++) {
-        status = insert_one(bed, i);
-        if (i % 1024 == 0) {
-            bench_progress_update(&progress, i);
-            if (is_interrupted(bed))
-                status = -1;
-        }
-    }
-    bench_progress_end(&progress);
-    return status;
-}
-
-/* Look all prompts of the batch up. ns in all; 0 after a message: not each was a hit. */
-static uint64_t time_batch(struct bed *bed)
-{
-    struct kvshm_lease lease;
-    uint64_t hits = 0, began_ns = bench_now_ns(), ns;
-
-    for (uint32_t i = 0; i < BATCH; i++) {
-        hits += kvshm_lookup(bed->kv, &bed->prefixes[i], 0, &lease) == 0 &&
-                lease.pages == bed->options->pages;
-        kvshm_release(bed->kv, &lease);
-    }
-    ns = bench_now_ns() - began_ns;
-    if (hits == BATCH)
-        return ns ? ns : 1;
-    tool_error("%llu of %u lookups were hits", (unsigned long long)hits, BATCH);
-    return 0;
-}
-
-static int run_rounds(struct bed *bed)
-{
-    uint64_t random = bed->options->seed, ns, total_ns;
-
-    for (uint64_t round = 0; round < bed->options->rounds; round++) {
-        total_ns = 0;
-        for (uint32_t done = 0; done < LOOKUPS; done += BATCH) {
-            for (uint32_t i = 0; i < BATCH; i++)
-                make_prefix(bed, bench_below(&random, bed->entries), i);
-            ns = time_batch(bed);
-            if (ns == 0)
-                return -1;
-            total_ns += ns;
-        }
-        bed->round_ps[round] = total_ns * 1000 / LOOKUPS;
-        if (is_interrupted(bed))
-            return -1;
-    }
-    return 0;
-}
+struct run {
+    const struct bench_lookup_options *options;
+    struct bench_bed bed;
+    struct bench_lmdb *lmdb;
+    struct series own, peer;
+    struct bench_readers_round *readers;
+    double key_ns[2];            /* medians by key of this size: warm, cold */
+    struct json_object *results; /* NULL: print text */
+};
 
 static int by_value(const void *a, const void *b)
 {
@@ -146,72 +45,186 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int make_arena(struct bed *bed)
+static double ns_of(const struct series *series, uint64_t round)
 {
-    const struct bench_lookup_options *options = bed->options;
-    struct kvshm_config config;
-
-    kvshm_config_init(&config);
-    config.label = "kvshm-bench";
-    config.geometry.page_tokens = (uint32_t)options->page_tokens;
-    config.geometry.page_bytes = options->page_bytes;
-    config.frames = bed->entries * options->pages;
-    config.max_clients = 2;
-    config.backing = options->backing;
-    return bench_arena_create(&bed->arena, NULL, &config, &bed->kv);
+    return (double)series->ps[round] / 1000;
 }
 
-/* One size and kind: the rounds' times, sorted. */
-static int measure(struct bed *bed)
+static double fastest_ns(const struct series *series)
 {
-    int status = make_arena(bed);
+    return ns_of(series, 0);
+}
 
-    if (status)
-        return status;
-    status = fill(bed);
-    if (status == 0)
-        status = run_rounds(bed);
-    if (kvshm_detach(bed->kv) < 0) {
-        tool_error("detach: %s", kvshm_errmsg(bed->kv));
-        status = -1;
+static double slowest_ns(const struct series *series)
+{
+    return ns_of(series, series->rounds - 1);
+}
+
+static double median_ns(const struct series *series)
+{
+    return (ns_of(series, (series->rounds - 1) / 2) + ns_of(series, series->rounds / 2)) / 2;
+}
+
+/* ---- Rounds -------------------------------------------------------------------------------------------- */
+
+enum side { OWN, PEER };
+
+static uint64_t time_batch(struct run *run, enum side side, uint32_t n)
+{
+    if (side == OWN)
+        return bench_bed_lookup(&run->bed, n);
+    return run->bed.key_only ? bench_lmdb_get(run->lmdb, &run->bed, n)
+                             : bench_bed_compare(&run->bed, n);
+}
+
+/* ps of one lookup: the median of the batches; 0 after a message, or as a signal asked. */
+static uint64_t time_round(struct run *run, enum side side, bool cold)
+{
+    static uint64_t batch_ns[BATCHES];
+    const uint32_t batches = cold ? BATCHES_COLD : BATCHES;
+    const uint32_t n = cold ? BENCH_BATCH_COLD : BENCH_BATCH;
+
+    for (uint32_t i = 0; i < batches; i++) {
+        bench_bed_batch(&run->bed, n, cold);
+        batch_ns[i] = time_batch(run, side, n);
+        if (batch_ns[i] == 0 || (i % 64 == 0 && bench_bed_interrupted(&run->bed)))
+            return 0;
     }
-    if (bench_arena_remove(&bed->arena))
-        status = -1;
-    bench_signal_obey(bed->signal);
-    qsort(bed->round_ps, bed->options->rounds, sizeof(bed->round_ps[0]), by_value);
-    return status;
+    qsort(batch_ns, batches, sizeof(*batch_ns), by_value);
+    return batch_ns[batches / 2] * 1000 / n;
 }
 
-static double ns_of(const struct bed *bed, uint64_t round)
+static bool has_peer(const struct run *run)
 {
-    return (double)bed->round_ps[round] / 1000;
+    return !run->bed.key_only || BENCH_LMDB;
 }
 
-static double median_ns(const struct bed *bed)
+static int run_rounds(struct run *run, bool cold)
 {
-    uint64_t rounds = bed->options->rounds;
-
-    return (ns_of(bed, (rounds - 1) / 2) + ns_of(bed, rounds / 2)) / 2;
+    run->own.rounds = run->peer.rounds = run->options->rounds;
+    for (uint64_t round = 0; round < run->options->rounds; round++) {
+        run->own.ps[round] = time_round(run, OWN, cold);
+        if (run->own.ps[round] == 0)
+            return -1;
+        if (!has_peer(run))
+            continue;
+        run->peer.ps[round] = time_round(run, PEER, cold);
+        if (run->peer.ps[round] == 0)
+            return -1;
+    }
+    qsort(run->own.ps, run->own.rounds, sizeof(*run->own.ps), by_value);
+    qsort(run->peer.ps, run->peer.rounds, sizeof(*run->peer.ps), by_value);
+    return 0;
 }
 
-static void print_row(const struct bed *bed)
+/* ---- What is told -------------------------------------------------------------------------------------- */
+
+static const char *kind_of(const struct run *run)
 {
-    printf("%10llu  %-7s %10.1f %10.1f %10.1f\n", (unsigned long long)bed->entries,
-           bed->key_only ? "key" : "tokens", median_ns(bed), ns_of(bed, 0),
-           ns_of(bed, bed->options->rounds - 1));
+    return run->bed.key_only ? "key" : "tokens";
+}
+
+/* By key: of LMDB's time. By tokens: what it costs more than by key, of the walk's time. */
+static double ratio_of(const struct run *run, bool cold)
+{
+    double more_ns = median_ns(&run->own) - (run->bed.key_only ? 0 : run->key_ns[cold]);
+
+    return more_ns / median_ns(&run->peer);
+}
+
+static void print_head(const struct bench_lookup_options *options)
+{
+    printf(
+        "lookup + release of %llu pages of %llu tokens, ns; beside it %s by key, memcmp by tokens\n"
+        "%10s  %-7s %-6s %9s %9s %9s %9s %9s %7s\n",
+        (unsigned long long)options->pages, (unsigned long long)options->page_tokens,
+        BENCH_LMDB ? bench_lmdb_version() : "nothing (built without LMDB)", "entries", "kind",
+        "caches", "median", "fastest", "slowest", "beside", "fastest", "ratio");
+}
+
+static void tell_text(const struct run *run, bool cold)
+{
+    printf("%10llu  %-7s %-6s %9.1f %9.1f %9.1f", (unsigned long long)run->bed.entries,
+           kind_of(run), cold ? "cold" : "warm", median_ns(&run->own), fastest_ns(&run->own),
+           slowest_ns(&run->own));
+    if (has_peer(run))
+        printf(" %9.1f %9.1f %7.3f", median_ns(&run->peer), fastest_ns(&run->peer),
+               ratio_of(run, cold));
+    printf("\n");
     fflush(stdout);
 }
 
-static void add_row(struct json_object *results, const struct bed *bed)
+static void add_series(struct json_object *row, const struct series *series, const char *name)
+{
+    char key[64];
+
+    snprintf(key, sizeof(key), "%smedian_ns", name);
+    bench_json_decimal(row, key, median_ns(series), 1);
+    snprintf(key, sizeof(key), "%sfastest_ns", name);
+    bench_json_decimal(row, key, fastest_ns(series), 1);
+    snprintf(key, sizeof(key), "%sslowest_ns", name);
+    bench_json_decimal(row, key, slowest_ns(series), 1);
+}
+
+static struct json_object *new_row(const struct run *run, const char *caches, uint64_t readers)
 {
     struct json_object *row = json_object_new_object();
 
-    bench_json_number(row, "entries", bed->entries);
-    json_object_object_add(row, "kind", json_object_new_string(bed->key_only ? "key" : "tokens"));
-    bench_json_decimal(row, "median_ns", median_ns(bed), 1);
-    bench_json_decimal(row, "fastest_ns", ns_of(bed, 0), 1);
-    bench_json_decimal(row, "slowest_ns", ns_of(bed, bed->options->rounds - 1), 1);
-    json_object_array_add(results, row);
+    bench_json_number(row, "entries", run->bed.entries);
+    json_object_object_add(row, "kind", json_object_new_string(kind_of(run)));
+    json_object_object_add(row, "caches", json_object_new_string(caches));
+    bench_json_number(row, "readers", readers);
+    json_object_array_add(run->results, row);
+    return row;
+}
+
+static void tell(const struct run *run, bool cold)
+{
+    struct json_object *row;
+
+    if (!run->results) {
+        tell_text(run, cold);
+        return;
+    }
+    row = new_row(run, cold ? "cold" : "warm", 1);
+    add_series(row, &run->own, "");
+    if (!has_peer(run))
+        return;
+    json_object_object_add(row, "peer",
+                           json_object_new_string(run->bed.key_only ? "LMDB" : "memcmp"));
+    add_series(row, &run->peer, "peer_");
+    bench_json_decimal(row, "ratio", ratio_of(run, cold), 3);
+}
+
+static int by_share(const void *a, const void *b)
+{
+    const struct bench_readers_round *x = a, *y = b;
+
+    return (x->share_ppm > y->share_ppm) - (x->share_ppm < y->share_ppm);
+}
+
+static void tell_readers(struct run *run)
+{
+    struct bench_readers_round *middle = &run->readers[run->options->rounds / 2];
+    struct json_object *row;
+
+    qsort(run->readers, run->options->rounds, sizeof(*run->readers), by_share);
+    if (!run->results) {
+        printf("%10llu  %-7s two readers: %.1f and %.1f alone, %.1f and %.1f together: %.3f of the "
+               "sum\n",
+               (unsigned long long)run->bed.entries, kind_of(run),
+               (double)middle->alone_ps[0] / 1000, (double)middle->alone_ps[1] / 1000,
+               (double)middle->together_ps[0] / 1000, (double)middle->together_ps[1] / 1000,
+               (double)middle->share_ppm / 1e6);
+        fflush(stdout);
+        return;
+    }
+    row = new_row(run, "warm", 2);
+    bench_json_decimal(row, "first_alone_ns", (double)middle->alone_ps[0] / 1000, 1);
+    bench_json_decimal(row, "second_alone_ns", (double)middle->alone_ps[1] / 1000, 1);
+    bench_json_decimal(row, "first_together_ns", (double)middle->together_ps[0] / 1000, 1);
+    bench_json_decimal(row, "second_together_ns", (double)middle->together_ps[1] / 1000, 1);
+    bench_json_decimal(row, "share_of_sum", (double)middle->share_ppm / 1e6, 3);
 }
 
 /* The whole result, with an empty array of results. */
@@ -226,56 +239,95 @@ static struct json_object *result_json(const struct bench_lookup_options *option
     bench_json_number(object, "page_tokens", options->page_tokens);
     bench_json_number(object, "page_bytes", options->page_bytes);
     bench_json_number(object, "rounds", options->rounds);
-    bench_json_number(object, "lookups_per_round", LOOKUPS);
+    bench_json_number(object, "lookups_per_round", BATCHES * BENCH_BATCH);
     bench_json_number(object, "seed", options->seed);
+    json_object_object_add(object, "peer",
+                           BENCH_LMDB ? json_object_new_string(bench_lmdb_version()) : NULL);
     json_object_object_add(object, "results", results);
     return object;
 }
 
-static int measure_all(struct bed *bed, struct json_object *results)
-{
-    const struct bench_lookup_options *options = bed->options;
+/* ---- Runs ---------------------------------------------------------------------------------------------- */
 
-    for (uint32_t i = 0; i < options->sizes; i++) {
+/* With the bed open. */
+static int measure_open(struct run *run)
+{
+    if (run->bed.key_only && BENCH_LMDB && !(run->lmdb = bench_lmdb_open(&run->bed)))
+        return -1;
+    for (int cold = 0; cold <= 1; cold++) {
+        if (run_rounds(run, cold))
+            return -1;
+        if (run->bed.key_only)
+            run->key_ns[cold] = median_ns(&run->own);
+        tell(run, cold);
+    }
+    if (bench_readers_too_few())
+        return 0;
+    if (bench_readers_run(&run->bed, run->readers))
+        return -1;
+    tell_readers(run);
+    return 0;
+}
+
+/* One size and kind. */
+static int measure(struct run *run, uint64_t entries, bool key_only)
+{
+    int status;
+
+    run->bed.entries = entries;
+    run->bed.key_only = key_only;
+    run->bed.kv = NULL;
+    status = bench_bed_open(&run->bed);
+    if (status == 0)
+        status = measure_open(run);
+    bench_lmdb_close(run->lmdb);
+    run->lmdb = NULL;
+    return bench_bed_close(&run->bed) || status ? -1 : 0;
+}
+
+static int measure_all(struct run *run)
+{
+    for (uint32_t i = 0; i < run->options->sizes; i++) {
         for (int key_only = 1; key_only >= 0; key_only--) {
-            bed->entries = options->entries[i];
-            bed->key_only = key_only;
-            if (measure(bed))
+            if (measure(run, run->options->entries[i], key_only))
                 return -1;
-            if (options->json)
-                add_row(results, bed);
-            else
-                print_row(bed);
         }
     }
     return 0;
 }
 
+static int alloc(struct run *run)
+{
+    const uint64_t rounds = run->options->rounds;
+
+    run->own.ps = calloc(rounds, sizeof(*run->own.ps));
+    run->peer.ps = calloc(rounds, sizeof(*run->peer.ps));
+    run->readers = calloc(rounds, sizeof(*run->readers));
+    if (run->options->json)
+        run->results = json_object_new_array();
+    if (run->own.ps && run->peer.ps && run->readers && (run->results || !run->options->json))
+        return bench_bed_alloc(&run->bed);
+    tool_error("no memory");
+    return -1;
+}
+
 int bench_lookup(const struct bench_lookup_options *options)
 {
-    struct bed bed = {
-        .options = options,
-        .prompt_tokens = (uint32_t)(options->pages * options->page_tokens),
-    };
-    struct json_object *results = json_object_new_array();
-    int status = -1;
+    struct run run = {.options = options, .bed = {.options = options}};
+    int status = alloc(&run);
 
-    bed.tokens = calloc((size_t)BATCH * bed.prompt_tokens, sizeof(*bed.tokens));
-    bed.round_ps = calloc(options->rounds, sizeof(*bed.round_ps));
-    if (bed.tokens && bed.round_ps && results) {
+    if (status == 0) {
         if (!options->json)
-            printf("lookup + release of %llu pages of %llu tokens, ns\n%10s  %-7s %10s %10s %10s\n",
-                   (unsigned long long)options->pages, (unsigned long long)options->page_tokens,
-                   "entries", "kind", "median", "fastest", "slowest");
-        status = measure_all(&bed, results);
-    } else {
-        tool_error("no memory");
+            print_head(options);
+        status = measure_all(&run);
     }
     if (status == 0 && options->json)
-        status = bench_json_print(result_json(options, results));
+        status = bench_json_print(result_json(options, run.results));
     else
-        json_object_put(results);
-    free(bed.tokens);
-    free(bed.round_ps);
+        json_object_put(run.results);
+    bench_bed_free(&run.bed);
+    free(run.own.ps);
+    free(run.peer.ps);
+    free(run.readers);
     return status ? TOOL_FAILED : TOOL_DONE;
 }

@@ -25,14 +25,20 @@ tools_kvshm_bench_SOURCES = \
 	tools/bench.h \
 	tools/bench_arena.c \
 	tools/bench_arena.h \
+	tools/bench_bed.c \
+	tools/bench_bed.h \
 	tools/bench_content.c \
 	tools/bench_content.h \
 	tools/bench_generate.c \
 	tools/bench_hist.c \
 	tools/bench_hist.h \
+	tools/bench_lmdb.c \
+	tools/bench_lmdb.h \
 	tools/bench_lookup.c \
 	tools/bench_progress.c \
 	tools/bench_progress.h \
+	tools/bench_readers.c \
+	tools/bench_readers.h \
 	tools/bench_replay.c \
 	tools/bench_report.c \
 	tools/bench_report.h \
@@ -51,6 +57,7 @@ tools_kvshm_bench_SOURCES = \
 	tools/common.c \
 	tools/common.h \
 	tools/kvshm-bench.c
-tools_kvshm_bench_LDADD = $(TOOLS_LIBS)
+tools_kvshm_bench_CPPFLAGS = $(AM_CPPFLAGS) $(LMDB_CPPFLAGS)
+tools_kvshm_bench_LDADD = $(TOOLS_LIBS) $(LMDB_LIBS)
 
 EXTRA_DIST += tools/demo.sh
