@@ -388,7 +388,8 @@ START_TEST(test_readers_take_bounded_steps_beside_a_stopped_writer)
         return;
     }
     chance = ts_seed() + 2;
-    play_all(step_amount(1, 1, 5), step_amount(60, 30, 8), step_amount(5, 2, 1));
+    for (unsigned i = 0; i == 0 || (total.states == 0 && i < 1000); i++) /* it may draw no deed */
+        play_all(step_amount(1, 1, 5), step_amount(60, 30, 8), step_amount(5, 2, 1));
     printf("%llu writers stopped at %llu instructions, %llu of them in a rebuild; %llu calls of "
            "readers, "
            "%llu instructions stepped, 0 system calls; U is %llu instructions; the most that a "
@@ -403,7 +404,7 @@ START_TEST(test_readers_take_bounded_steps_beside_a_stopped_writer)
            (unsigned long long)(8 * (total.most_places * (1 + 16 * KVSHM__LOOKS) + 2) * unit),
            (unsigned long long)total.release);
     ck_assert_uint_eq(total.wrong, 0);
-    ck_assert_uint_gt(total.calls, 0);
+    ck_assert_uint_gt(total.states, 0);
 }
 END_TEST
 

@@ -453,7 +453,7 @@ static void *write_without_pause(void *arg)
 /* A part of one text and a part of the other is no page that ever was: it is never found, either is, and the reader ends. */
 START_TEST(test_a_torn_read_is_no_answer)
 {
-    uint64_t looked = 0, whole = 0, gave_up_count = 0;
+    uint64_t looks = ts_amount(15000, 60000, 1000000), looked = 0, whole = 0, gave_up_count = 0;
     uint32_t mixed[2][LONG_PAGE];
     pthread_t thread;
 
@@ -468,7 +468,7 @@ START_TEST(test_a_torn_read_is_no_answer)
     torn.record = publish(torn.kv, KVSHM__NO_RECORD, torn.tokens[0], LONG_PAGE, 77);
     kvshm__mend_unlock(torn.kv);
     ck_assert_int_eq(pthread_create(&thread, NULL, write_without_pause, NULL), 0);
-    while (looked < ts_amount(15000, 60000, 1000000) || whole == 0) {
+    while (looked < looks || (whole == 0 && looked < 1000 * looks)) {
         const uint32_t *tokens = looked % 4 < 2 ? mixed[looked % 2] : torn.tokens[looked % 2];
         struct kvshm__page_spec spec = spec_of(KVSHM__NO_RECORD, tokens, LONG_PAGE, 77);
         struct kvshm__found found;
@@ -484,6 +484,8 @@ START_TEST(test_a_torn_read_is_no_answer)
     printf("%llu writes, %llu looks, %llu whole, %llu given up\n", (unsigned long long)torn.writes,
            (unsigned long long)looked, (unsigned long long)whole,
            (unsigned long long)gave_up_count);
+    ck_assert_uint_gt(whole, 0);
+    ck_assert_uint_gt(torn.writes, 0);
     ts_detach(torn.kv);
 }
 END_TEST

@@ -488,7 +488,7 @@ static void *read_all_the_time(void *arg)
 START_TEST(test_l1_what_is_leased_is_not_filled_anew)
 {
     pthread_t thread[2];
-    uint64_t chance = ts_seed(), inserted = 0;
+    uint64_t chance = ts_seed(), inserted = 0, tries = ts_amount(3000, 40000, 1000000);
     kvshm *kv;
 
     shared = in_create(4, 18, 8);
@@ -499,7 +499,8 @@ START_TEST(test_l1_what_is_leased_is_not_filled_anew)
 #endif
     for (uintptr_t i = 0; i < 2; i++)
         ck_assert_int_eq(pthread_create(&thread[i], NULL, read_all_the_time, (void *)(i + 1)), 0);
-    for (uint64_t i = 0; i < ts_amount(3000, 40000, 1000000) || hits < 1000; i++) {
+    for (uint64_t i = 0; i < tries || ((hits < 1000 || inserted <= PROMPTS) && i < 1000 * tries);
+         i++) {
         struct kvshm_prefix prefix = in_range(100 * (uint32_t)ts_random(&chance, PROMPTS), 9);
         int answer = in_insert(kv, &prefix, NULL, 0);
 
@@ -511,6 +512,7 @@ START_TEST(test_l1_what_is_leased_is_not_filled_anew)
         pthread_join(thread[i], NULL);
     printf("%llu hits, %llu inserts\n", (unsigned long long)hits, (unsigned long long)inserted);
     ck_assert_uint_eq(wrong, 0);
+    ck_assert_uint_ge(hits, 1000);
     ck_assert_uint_gt(inserted, PROMPTS);
     kvshm_evict_lru(kv);
     in_audit_swept(kv);

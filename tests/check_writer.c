@@ -115,6 +115,8 @@ START_TEST(test_w1_one_writer_at_a_time)
     pthread_t thread[4];
 
     kvshm__sys = kvshm__sys_real;
+    KVSHM__STORE(&kv[0]->header->settings.stall_ms,
+                 3600000); /* who has no processor is not stopped */
     rounds = ts_amount(2000, 20000, 500000);
     counted = 0;
     for (unsigned i = 0; i < 4; i++)
