@@ -22,6 +22,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "backing.h"
 #include "client.h"
 #include "config.h"
 #include "fork.h"
@@ -94,7 +95,8 @@ static void take_down(kvshm *kv)
 static int map_one(kvshm *kv, int protection, uint8_t **base)
 {
     void *address;
-    int code = kvshm__sys.map(kv->segment_bytes, protection, MAP_SHARED, kv->fd, &address);
+    int code = kvshm__backing_map(kv->fd, kv->segment_bytes, kv->fixed->page_size, protection,
+                                  &address);
 
     if (code == 0) {
         *base = address;

@@ -358,7 +358,8 @@ int kvshm__config_create(const struct kvshm_config *from, struct kvshm__config *
     if (code == 0)
         code = check_range("max_leases", c->max_leases, 1, LEASES_MAX);
     if (code == 0)
-        code = check_range("backing", c->backing, KVSHM_BACKING_AUTO, KVSHM_BACKING_SMALL);
+        code = check_range("backing", c->backing, KVSHM_BACKING_AUTO,
+                           KVSHM_BACKING_HUGETLB_1G);
     if (code == 0)
         code = check_range("stall_ms", c->stall_ms, 0, KVSHM__STALL_MS_MAX);
     if (code == 0 && c->mode > MODE_MAX)

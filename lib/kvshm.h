@@ -109,8 +109,11 @@ enum kvshm_dtype {
 };
 
 enum kvshm_backing {
-    KVSHM_BACKING_AUTO = 0,  /* the best that is to be had */
-    KVSHM_BACKING_SMALL = 1, /* the system's small pages */
+    KVSHM_BACKING_AUTO = 0,       /* the best that is to be had */
+    KVSHM_BACKING_SMALL = 1,      /* the system's small pages */
+    KVSHM_BACKING_THP = 2,        /* transparent hugepages of a tmpfs */
+    KVSHM_BACKING_HUGETLB_2M = 3, /* a mount of hugetlbfs with pages of 2 MiB */
+    KVSHM_BACKING_HUGETLB_1G = 4, /* one with pages of 1 GiB */
 };
 
 /*

@@ -9,6 +9,8 @@ noinst_LTLIBRARIES += lib/libkvshm-internal.la
 lib_libkvshm_internal_la_SOURCES = \
 	lib/arena.c \
 	lib/atomics.h \
+	lib/backing.c \
+	lib/backing.h \
 	lib/cache.c \
 	lib/client.c \
 	lib/client.h \
@@ -31,11 +33,15 @@ lib_libkvshm_internal_la_SOURCES = \
 	lib/layout.h \
 	lib/lease.c \
 	lib/lease.h \
+	lib/lines.c \
+	lib/lines.h \
 	lib/look.c \
 	lib/mend.c \
 	lib/mend.h \
 	lib/message.c \
 	lib/message.h \
+	lib/mounts.c \
+	lib/mounts.h \
 	lib/pages.c \
 	lib/pages.h \
 	lib/place.c \

@@ -2,8 +2,10 @@
 /*
  * place.c - the directories where arenas live, and the names in them.
  *
- * A place is a directory and what an arena made in it is backed by. KVSHM_DIR, if set, is the only one; else the POSIX
- * shared-memory directory is. Further kinds of places are further members of struct kvshm__places, best first.
+ * A place is a directory in which arenas have their names. KVSHM_DIR, if set, is the only one; else each mount of
+ * hugetlbfs is one, larger pages first, then by device and inode, and last comes the POSIX shared-memory directory. The
+ * order is the same in all mount namespaces. A directory that is mounted twice is one place; a mount that another one
+ * hides, or that may not be searched, is none. What an arena in them is made of is the business of backing.c.
  *
  * Invariants
  * P1  A name appears and goes only in a turn: while its process holds flock on the directories of all places, taken in
@@ -30,6 +32,7 @@
 #include "fork.h"
 #include "layout.h"
 #include "message.h"
+#include "mounts.h"
 #include "sys.h"
 
 #define SHARED_MEMORY_DIR "/dev/shm"
@@ -37,32 +40,117 @@
 #define TRY_NS_MIN        UINT64_C(500000)
 #define TRY_NS_MAX        UINT64_C(20000000)
 
-static uint32_t system_page_size(void)
+/* ---- Places ------------------------------------------------------------------------------------------ */
+
+static int add_named(struct kvshm__places *places, const char *dir)
 {
-    long size = sysconf(_SC_PAGESIZE);
+    struct kvshm__place *place = &places->place[places->count];
+    size_t length = strlen(dir);
 
-    return size > 4096 ? (uint32_t)size : 4096;
-}
-
-int kvshm__places_get(struct kvshm__places *places)
-{
-    const char *dir = secure_getenv("KVSHM_DIR");
-    struct kvshm__place *place = &places->place[0];
-    size_t length;
-
-    if (dir == NULL || dir[0] == '\0')
-        dir = SHARED_MEMORY_DIR;
-    length = strlen(dir);
     if (dir[0] != '/')
         return kvshm__fail(-EINVAL, "KVSHM_DIR is \"%.200s\"; set it to an absolute path", dir);
     if (length >= sizeof(place->path))
         return kvshm__fail(-ENAMETOOLONG, "KVSHM_DIR has %zu bytes, at most %zu", length,
                            sizeof(place->path) - 1);
+    memset(place, 0, sizeof(*place));
     memcpy(place->path, dir, length + 1);
-    place->backing = KVSHM_BACKING_SMALL;
-    place->page_size = system_page_size();
-    places->count = 1;
+    places->count++;
     return 0;
+}
+
+/* Of the mount at dir, into place: its pages and identity. false: it is hidden, or not there any more. */
+static bool look_at_mount(int dir, dev_t device, struct kvshm__place *place)
+{
+    struct statfs system;
+    struct stat status;
+
+    if (kvshm__sys.fstat(dir, &status) < 0 || status.st_dev != device ||
+        kvshm__sys.fstatfs(dir, &system) < 0)
+        return false;
+    place->page_size = (uint64_t)system.f_bsize;
+    place->device = status.st_dev;
+    place->inode = status.st_ino;
+    return true;
+}
+
+/* The same of one that may not be opened, and only said of whom it is: the pages are those that its options name. */
+static bool look_at_closed(const struct kvshm__mount *mount, struct kvshm__place *place)
+{
+    struct stat status;
+    char size[16], *unit;
+
+    if (kvshm__sys.fstatat(AT_FDCWD, mount->point, &status, 0) < 0 ||
+        status.st_dev != mount->device ||
+        !kvshm__mounts_option(mount->options, "pagesize", size, sizeof(size)))
+        return false;
+    place->page_size = strtoull(size, &unit, 10) << (*unit == 'K' ? 10 : *unit == 'M' ? 20 : 30);
+    place->device = status.st_dev;
+    place->inode = status.st_ino;
+    place->closed = true;
+    return true;
+}
+
+/* Is a to stand before b? */
+static bool before(const struct kvshm__place *a, const struct kvshm__place *b)
+{
+    if (a->page_size != b->page_size)
+        return a->page_size > b->page_size;
+    return a->device != b->device ? a->device < b->device : a->inode < b->inode;
+}
+
+static int insert_mount(struct kvshm__places *places, const struct kvshm__place *new)
+{
+    unsigned at = 0;
+
+    while (at < places->count && before(&places->place[at], new))
+        at++;
+    if (at < places->count && !before(new, &places->place[at]))
+        return 0; /* the same directory */
+    if (places->count == KVSHM__PLACES_MAX - 1)
+        return kvshm__fail(-E2BIG,
+                           "more than %d mounts of hugetlbfs are in the mount table; set KVSHM_DIR "
+                           "to the one that is meant, or to /dev/shm",
+                           KVSHM__PLACES_MAX - 1);
+    memmove(&places->place[at + 1], &places->place[at],
+            (places->count - at) * sizeof(places->place[0]));
+    places->place[at] = *new;
+    places->count++;
+    return 0;
+}
+
+static int add_mount(const struct kvshm__mount *mount, void *arg)
+{
+    struct kvshm__place new = {0};
+    size_t length = strlen(mount->point);
+    bool seen;
+    int dir;
+
+    if (strcmp(mount->type, "hugetlbfs") != 0 || length >= sizeof(new.path))
+        return 0;
+    memcpy(new.path, mount->point, length + 1);
+    dir = kvshm__sys.open(mount->point, O_RDONLY | O_DIRECTORY, 0);
+    if (dir >= 0) {
+        seen = look_at_mount(dir, mount->device, &new);
+        kvshm__sys.close(dir);
+    } else {
+        seen = dir == -EACCES && look_at_closed(mount, &new);
+    }
+    return seen ? insert_mount(arg, &new) : 0;
+}
+
+int kvshm__places_get(struct kvshm__places *places)
+{
+    const char *dir = secure_getenv("KVSHM_DIR");
+    int code;
+
+    places->count = 0;
+    places->named = dir != NULL && dir[0] != '\0';
+    if (places->named)
+        return add_named(places, dir);
+    code = kvshm__mounts_each(add_mount, places);
+    if (code == -E2BIG)
+        return code;
+    return add_named(places, SHARED_MEMORY_DIR); /* also where there is no mount table */
 }
 
 /* ---- Turns ------------------------------------------------------------------------------------------- */
@@ -109,11 +197,15 @@ int kvshm__turn_take(const struct kvshm__places *places, struct kvshm__turn *tur
 
     turn->count = 0;
     while (code == 0 && turn->count < places->count) {
-        const char *path = places->place[turn->count].path;
+        const struct kvshm__place *place = &places->place[turn->count];
 
-        code = open_dir(path, &turn->dir[turn->count]);
+        if (place->closed) {
+            turn->dir[turn->count++] = -1;
+            continue;
+        }
+        code = open_dir(place->path, &turn->dir[turn->count]);
         if (code == 0)
-            code = lock_dir(turn->dir[turn->count++], path, deadline);
+            code = lock_dir(turn->dir[turn->count++], place->path, deadline);
     }
     if (code < 0)
         kvshm__turn_end(turn);
@@ -125,6 +217,8 @@ void kvshm__turn_end(struct kvshm__turn *turn)
     while (turn->count > 0) {
         int dir = turn->dir[--turn->count];
 
+        if (dir < 0)
+            continue;
         kvshm__sys.flock(dir, LOCK_UN);
         kvshm__sys.close(dir);
     }
@@ -147,14 +241,20 @@ static int look(const struct kvshm__place *place, const char *name, char *path)
 
 static int not_found(const struct kvshm__places *places, const char *name)
 {
+    const struct kvshm__place *last = &places->place[places->count - 1];
     struct stat status;
-    const char *path = places->place[0].path;
+    char others[200] = "";
+    size_t at = 0;
 
-    if (kvshm__sys.fstatat(AT_FDCWD, path, &status, 0) == -ENOENT)
+    if (kvshm__sys.fstatat(AT_FDCWD, last->path, &status, 0) == -ENOENT)
         return kvshm__fail(-ENOENT, "directory %s does not exist; create it, or set KVSHM_DIR",
-                           path);
-    return kvshm__fail(-ENOENT, "no arena \"%s\" in %s; is KVSHM_DIR what its creator has?", name,
-                       path);
+                           last->path);
+    for (unsigned i = 0; i + 1 < places->count && at < sizeof(others); i++) {
+        if (!places->place[i].closed)
+            at += (size_t)snprintf(others + at, sizeof(others) - at, "%s, ", places->place[i].path);
+    }
+    return kvshm__fail(-ENOENT, "no arena \"%s\" in %s%s; is KVSHM_DIR what its creator has?", name,
+                       others, last->path);
 }
 
 int kvshm__place_find(const struct kvshm__places *places, const char *name,
@@ -164,7 +264,7 @@ int kvshm__place_find(const struct kvshm__places *places, const char *name,
     unsigned seen = 0;
 
     for (unsigned i = 0; i < places->count; i++) {
-        int code = look(&places->place[i], name, path);
+        int code = places->place[i].closed ? 0 : look(&places->place[i], name, path);
 
         if (code < 0)
             return code;
@@ -305,6 +405,8 @@ int kvshm__place_list(const struct kvshm__places *places, kvshm_name_fn fn, void
     for (unsigned i = 0; code == 0 && i < places->count; i++) {
         int dir;
 
+        if (places->place[i].closed)
+            continue;
         code = open_dir(places->place[i].path, &dir);
         if (code == 0) {
             code = list_dir(dir, places->place[i].path, fn, arg);

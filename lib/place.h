@@ -10,26 +10,32 @@
 
 #include "kvshm.h"
 
-#define KVSHM__PLACES_MAX  4
+#define KVSHM__PLACES_MAX  24
 #define KVSHM__PLACE_BYTES 1024
 #define KVSHM__PATH_BYTES  (KVSHM__PLACE_BYTES + KVSHM_NAME_MAX + 2)
 
 struct kvshm__place {
     char path[KVSHM__PLACE_BYTES];
-    uint32_t backing;   /* enum kvshm_backing of the arenas made there */
-    uint32_t page_size; /* of their mappings */
+    uint64_t page_size; /* a mount of hugetlbfs: of its pages; else 0 */
+    uint64_t device;    /* of a mount of hugetlbfs, and its inode */
+    uint64_t inode;
+    bool closed; /* it may not be read: no name is looked for in it, no turn taken */
 };
 
 /* Their order is the order in which turns are taken, and the same in every process that sees the same places. */
 struct kvshm__places {
     unsigned count;
+    bool named; /* by KVSHM_DIR: the only one there is */
     struct kvshm__place place[KVSHM__PLACES_MAX];
 };
 
-/* KVSHM_DIR if that is set, else all there are. 0; -EINVAL: KVSHM_DIR is no absolute path; -ENAMETOOLONG. */
+/*
+ * KVSHM_DIR if that is set, else all there are. 0; -EINVAL: KVSHM_DIR is no absolute path; -ENAMETOOLONG; -E2BIG: more
+ * mounts of hugetlbfs than there is room for.
+ */
 int kvshm__places_get(struct kvshm__places *places);
 
-/* The turn of a creator or remover: the directories of all places, each locked. */
+/* The turn of a creator or remover: the directories of all places, each locked; -1 for one that is closed. */
 struct kvshm__turn {
     unsigned count;
     int dir[KVSHM__PLACES_MAX];

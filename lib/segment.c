@@ -2,9 +2,9 @@
 /*
  * segment.c - build a segment without a name, and publish it whole.
  *
- * In the turn (see place.c): the name is looked for in all places; a nameless file is opened (O_TMPFILE); its space is
- * looked at, then taken; the header is written. Whoever called attaches to the nameless file, and then it gets its mode
- * and, by linkat, its name.
+ * In the turn (see place.c): the name is looked for in all places; the ways to back it are listed (see backing.c), and the
+ * first that works is taken: a nameless file is opened (O_TMPFILE); its space is looked at, then taken; the header is
+ * written. Whoever called attaches to the nameless file, and then it gets its mode and, by linkat, its name.
  *
  * Invariants
  * S1  Nobody ever sees a half-made segment under a name.
@@ -15,6 +15,10 @@
  * be answered by a signal instead of an error. More limits (a cgroup's, a pool's) and more ways to take (populating
  * in a child) belong there.
  *
+ * Where transparent hugepages are wanted, memory is asked for through a mapping first, since fallocate alone would give
+ * small pages; fallocate then proves that nothing is missing. The header is written through a mapping too: files of
+ * hugetlbfs know no write().
+ *
  * The nameless file has mode 0600 until it is published, whatever the umask, so that it can be opened anew.
  */
 #include "segment.h"
@@ -23,6 +27,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "atomics.h"
 #include "fork.h"
@@ -30,6 +35,13 @@
 #include "plan.h"
 #include "sys.h"
 #include "validate.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
 
 #define SLICE_BYTES_MAX (UINT64_C(64) << 20)
 #define SLICE_BYTES_MIN (UINT64_C(64) << 10)
@@ -117,13 +129,19 @@ static int prove_limits(int fd, const struct kvshm__plan *plan, const char *path
     return plan->segment_bytes > free_bytes ? no_space(path, plan, free_bytes) : 0;
 }
 
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 /*
  * In slices, since a signal makes the system undo and give up a whole one: then smaller ones are tried, which come to
  * an end between two signals.
  */
 static int take_space(int fd, const struct kvshm__plan *plan, const char *path)
 {
-    uint64_t at = 0, slice = SLICE_BYTES_MAX, free_bytes = 0;
+    const uint64_t slice_min = larger(SLICE_BYTES_MIN, plan->page_size);
+    uint64_t at = 0, slice = larger(SLICE_BYTES_MAX, plan->page_size), free_bytes = 0;
     int code = 0;
 
     while (code == 0 && at < plan->segment_bytes) {
@@ -134,13 +152,39 @@ static int take_space(int fd, const struct kvshm__plan *plan, const char *path)
         if (code == 0) {
             at += length;
         } else if (code == -EINTR) {
-            slice = slice / 2 > SLICE_BYTES_MIN ? slice / 2 : SLICE_BYTES_MIN;
+            slice = larger(slice / 2, slice_min);
             code = 0;
         }
     }
-    if (code == -ENOSPC && free_bytes_of(fd, &free_bytes) == 0)
+    if (code == -ENOSPC && free_bytes_of(fd, &free_bytes) == 0 && free_bytes != UINT64_MAX)
         return no_space(path, plan, free_bytes);
     return code == 0 ? 0 : kvshm__fail(code, "space of %s: %s", path, kvshm_strerror(code));
+}
+
+/*
+ * Ask for hugepages: at the first touch, where the mount has huge=, else by putting small ones together. Where that fails
+ * there are small pages, or none yet.
+ */
+static int take_hugepages(int fd, const struct kvshm__plan *plan, const char *path)
+{
+    void *address;
+    int code = kvshm__sys.truncate(fd, plan->segment_bytes);
+
+    if (code == 0)
+        code = kvshm__backing_map(fd, plan->segment_bytes, plan->page_size, PROT_READ | PROT_WRITE,
+                                  &address);
+    if (code < 0)
+        return kvshm__fail(code, "%s: %s", path, kvshm_strerror(code));
+    kvshm__sys.advise(address, plan->segment_bytes, MADV_HUGEPAGE);
+    for (uint64_t at = 0; at < plan->segment_bytes; at += plan->page_size) {
+        void *page = (uint8_t *)address + at;
+
+        if (kvshm__sys.advise(page, plan->page_size, MADV_POPULATE_WRITE) == 0 &&
+            kvshm__sys.advise(page, plan->page_size, MADV_COLLAPSE) == -EAGAIN)
+            kvshm__sys.advise(page, plan->page_size, MADV_COLLAPSE);
+    }
+    kvshm__sys.unmap(address, plan->segment_bytes);
+    return 0;
 }
 
 /* ---- The header -------------------------------------------------------------------------------------- */
@@ -186,7 +230,8 @@ static void fill_sizes(struct kvshm_static *f, const struct kvshm__plan *plan)
 }
 
 static void fill_asked(struct kvshm_static *f, const struct kvshm__config *config,
-                       const struct kvshm__making *making, bool hardware_clock)
+                       const struct kvshm__making *making, const struct kvshm__way *way,
+                       bool hardware_clock)
 {
     f->created_ns = kvshm__sys.realtime_ns();
     f->creator_pid = kvshm__sys.pid();
@@ -195,12 +240,10 @@ static void fill_asked(struct kvshm_static *f, const struct kvshm__config *confi
     f->max_leases = config->asked.max_leases;
     f->clock = hardware_clock ? KVSHM__CLOCK_HARDWARE : KVSHM__CLOCK_SHARED;
     f->backing_asked = config->asked.backing;
-    f->backing = making->places.place[making->place].backing;
+    f->backing = way->backing;
     f->geometry = config->asked.geometry;
     snprintf(f->name, sizeof(f->name), "%s", making->name);
-    if (f->backing_asked == KVSHM_BACKING_AUTO)
-        snprintf(f->backing_reason, sizeof(f->backing_reason),
-                 "this version of the library makes small pages only");
+    memcpy(f->backing_reason, making->ways.reason, sizeof(f->backing_reason));
 }
 
 /* What changes later, as it is in the beginning; all else is 0. */
@@ -224,15 +267,27 @@ static void fill_live(struct kvshm_header *header, const struct kvshm__config *c
     }
 }
 
+static int store_header(const struct kvshm_header *header, int fd, uint32_t page_size)
+{
+    void *address;
+    int code = kvshm__sys.map(page_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, &address);
+
+    if (code < 0)
+        return code;
+    memcpy(address, header, sizeof(*header));
+    return kvshm__sys.unmap(address, page_size);
+}
+
 static int write_header(const struct kvshm__making *making, const struct kvshm__config *config,
-                        const struct kvshm__plan *plan, bool hardware_clock, int fd)
+                        const struct kvshm__way *way, const struct kvshm__plan *plan,
+                        bool hardware_clock, int fd)
 {
     struct kvshm_header header;
     int code;
 
     memset(&header, 0, sizeof(header));
     fill_sizes(&header.fixed, plan);
-    fill_asked(&header.fixed, config, making, hardware_clock);
+    fill_asked(&header.fixed, config, making, way, hardware_clock);
     code = fill_random(&header.fixed);
     if (code == 0)
         code = kvshm__boot_id(header.fixed.boot_id);
@@ -240,11 +295,9 @@ static int write_header(const struct kvshm__making *making, const struct kvshm__
         return code;
     header.fixed.checksum = kvshm__validate_checksum(&header.fixed);
     fill_live(&header, config, plan);
-    code = kvshm__sys.pwrite(fd, &header, sizeof(header), 0);
-    if (code == (int)sizeof(header))
-        return 0;
-    code = code < 0 ? code : -EIO;
-    return kvshm__fail(code, "header of %s: %s", making->path, kvshm_strerror(code));
+    code = store_header(&header, fd, plan->page_size);
+    return code == 0 ? 0
+                     : kvshm__fail(code, "header of %s: %s", making->path, kvshm_strerror(code));
 }
 
 /* ---- The turn ---------------------------------------------------------------------------------------- */
@@ -261,24 +314,61 @@ static int name_is_free(const struct kvshm__making *making)
     return kvshm__fail(-EEXIST, "%s exists; attach to it, or remove it first", found.path);
 }
 
-static int build(struct kvshm__making *making, const struct kvshm__config *config,
-                 bool hardware_clock, int *fd)
+/* All of its memory, proven. */
+static int take(struct kvshm__making *making, unsigned i, const struct kvshm__plan *plan, int fd)
 {
-    const struct kvshm__place *place = &making->places.place[making->place];
-    struct kvshm__plan plan;
-    int code = kvshm__plan_make(config, place->page_size, &plan);
+    int code = prove_limits(fd, plan, making->path);
 
+    if (code == 0 && making->ways.way[i].transparent)
+        code = take_hugepages(fd, plan, making->path);
     if (code == 0)
-        code = open_nameless(place->path, fd);
+        code = take_space(fd, plan, making->path);
+    if (code == -ENOSPC) /* the pool says it better, if it was that */
+        kvshm__backing_room(&making->places, &making->turn, &making->ways, i, plan);
+    if (code == 0)
+        code = kvshm__backing_measure(&making->ways, i, fd, plan);
+    return code;
+}
+
+/* In the i-th way. */
+static int build_so(struct kvshm__making *making, unsigned i, const struct kvshm__config *config,
+                    bool hardware_clock, int *fd)
+{
+    const struct kvshm__way *way = &making->ways.way[i];
+    const char *dir = making->places.place[way->place].path;
+    struct kvshm__plan plan;
+    int code = kvshm__plan_make(config, way->page_size, &plan);
+
+    making->place = way->place;
+    snprintf(making->path, sizeof(making->path), "%s/%s", dir, making->name);
+    if (code == 0)
+        code = kvshm__backing_room(&making->places, &making->turn, &making->ways, i, &plan);
+    if (code == 0)
+        code = open_nameless(dir, fd);
     if (code == 0)
         code = set_owner(*fd, &config->asked, making->path);
     if (code == 0)
-        code = prove_limits(*fd, &plan, making->path);
+        code = take(making, i, &plan, *fd);
     if (code == 0)
-        code = take_space(*fd, &plan, making->path);
-    if (code == 0)
-        code = write_header(making, config, &plan, hardware_clock, *fd);
+        code = write_header(making, config, way, &plan, hardware_clock, *fd);
     return code;
+}
+
+static int build(struct kvshm__making *making, const struct kvshm__config *config,
+                 bool hardware_clock, int *fd)
+{
+    unsigned i = 0;
+    int code =
+        kvshm__backing_ways(&making->places, &making->turn, config->asked.backing, &making->ways);
+
+    if (code < 0)
+        return code;
+    while ((code = build_so(making, i, config, hardware_clock, fd)) < 0) {
+        kvshm__fork_close(fd);
+        if (!kvshm__backing_next(&making->ways, i++, code))
+            return code;
+    }
+    return 0;
 }
 
 int kvshm__segment_build(struct kvshm__making *making, const char *name,
@@ -289,21 +379,17 @@ int kvshm__segment_build(struct kvshm__making *making, const char *name,
     *fd = -1;
     making->name = name;
     making->mode = config->asked.mode;
-    making->place = 0;
     making->turn.count = 0;
     code = kvshm__places_get(&making->places);
     if (code < 0)
         return code;
-    snprintf(making->path, sizeof(making->path), "%s/%s", making->places.place[0].path, name);
     code = kvshm__turn_take(&making->places, &making->turn);
     if (code == 0)
         code = name_is_free(making);
     if (code == 0)
         code = build(making, config, hardware_clock, fd);
-    if (code < 0) {
-        kvshm__fork_close(fd);
+    if (code < 0)
         kvshm__segment_end(making);
-    }
     return code;
 }
 

@@ -5,6 +5,7 @@
 #ifndef KVSHM_SEGMENT_H
 #define KVSHM_SEGMENT_H
 
+#include "backing.h"
 #include "config.h"
 #include "place.h"
 
@@ -16,6 +17,7 @@ struct kvshm__making {
     char path[KVSHM__PATH_BYTES]; /* where it will be */
     struct kvshm__places places;
     struct kvshm__turn turn;
+    struct kvshm__ways ways;
 };
 
 /*
@@ -24,7 +26,7 @@ struct kvshm__making {
  * and the turn has ended. The caller ends the turn with kvshm__segment_end(), published or not.
  *
  * 0; -EEXIST; KVSHM_E_CONFLICT, KVSHM_E_BUSY_CREATORS; -ENOSPC, -EFBIG with numbers and remedy; -EINVAL (does not fit);
- * -errno.
+ * what backing.h says of a backing that is not to be had; -errno.
  */
 int kvshm__segment_build(struct kvshm__making *making, const char *name,
                          const struct kvshm__config *config, bool hardware_clock, int *fd);

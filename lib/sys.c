@@ -76,6 +76,11 @@ static int real_fstatvfs(int fd, struct statvfs *out)
     OUTCOME(fstatvfs(fd, out));
 }
 
+static int real_may_write(int dir)
+{
+    OUTCOME(faccessat(dir, ".", W_OK | X_OK, AT_EACCESS));
+}
+
 static int real_truncate(int fd, uint64_t size)
 {
     OUTCOME(ftruncate(fd, (off_t)size));
@@ -165,6 +170,11 @@ static int real_map(uint64_t size, int protection, int flags, int fd, void **out
     return 0;
 }
 
+static int real_map_at(void *address, uint64_t size, int protection, int flags, int fd)
+{
+    OUTCOME(mmap(address, size, protection, flags | MAP_FIXED, fd, 0) == MAP_FAILED ? -1 : 0);
+}
+
 static int real_unmap(void *address, uint64_t size)
 {
     OUTCOME(munmap(address, size));
@@ -208,6 +218,11 @@ static int real_sleep_ns(uint64_t ns)
     struct timespec time = time_of(ns);
 
     OUTCOME(nanosleep(&time, NULL));
+}
+
+static int real_fstatfs(int fd, struct statfs *out)
+{
+    OUTCOME(fstatfs(fd, out));
 }
 
 static uint64_t clock_ns(clockid_t clock)

@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/statvfs.h>
 
 /*
@@ -26,7 +27,9 @@
  * space        fallocate from offset on; -EINTR is the caller's to repeat
  * lock_set     OFD lock of length bytes at offset (0: to the end): F_RDLCK, F_WRLCK or F_UNLCK; -EAGAIN if held
  * lock_ask     would a lock of that kind be granted to another description? 1: no, someone holds one; 0: yes
+ * may_write    may the effective user make files in the directory? 0; -EACCES, -EROFS
  * map          into *out, at an address of the kernel's choice
+ * map_at       in place of what is mapped there, all of which is the caller's
  * futex_wait   while *word is expected, for timeout_ns at most: 0, -EAGAIN, -EINTR, -ETIMEDOUT; across processes
  * futex_wake   how many of at most n were woken
  * random       all of size bytes, at most 256
@@ -40,6 +43,7 @@
     CALL(fstatat, (int dir, const char *name, struct stat *out, int flags),               \
          (dir, name, out, flags))                                                         \
     CALL(fstatvfs, (int fd, struct statvfs *out), (fd, out))                              \
+    CALL(may_write, (int dir), (dir))                                                     \
     CALL(truncate, (int fd, uint64_t size), (fd, size))                                   \
     CALL(space, (int fd, uint64_t offset, uint64_t length), (fd, offset, length))         \
     CALL(fchmod, (int fd, unsigned mode), (fd, mode))                                     \
@@ -57,6 +61,8 @@
          (fd, kind, offset, length))                                                      \
     CALL(map, (uint64_t size, int protection, int flags, int fd, void **out),             \
          (size, protection, flags, fd, out))                                              \
+    CALL(map_at, (void *address, uint64_t size, int protection, int flags, int fd),       \
+         (address, size, protection, flags, fd))                                          \
     CALL(unmap, (void *address, uint64_t size), (address, size))                          \
     CALL(advise, (void *address, uint64_t size, int advice), (address, size, advice))     \
     CALL(futex_wait, (void *word, uint32_t expected, uint64_t timeout_ns),                \
@@ -64,7 +70,8 @@
     CALL(futex_wake, (void *word, int n), (word, n))                                      \
     CALL(random, (void *to, size_t size), (to, size))                                     \
     CALL(file_limit, (uint64_t * out), (out))                                             \
-    CALL(sleep_ns, (uint64_t ns), (ns))
+    CALL(sleep_ns, (uint64_t ns), (ns))                                                   \
+    CALL(fstatfs, (int fd, struct statfs *out), (fd, out))
 
 struct kvshm__sys {
 #define KVSHM__SYS_MEMBER(name, parameters, arguments) int(*name) parameters;

@@ -179,7 +179,7 @@ static int check_counts(const struct kvshm_static *f, const char *path)
         return damaged(path, "max_leases", f->max_leases);
     if (f->clock != KVSHM__CLOCK_SHARED && f->clock != KVSHM__CLOCK_HARDWARE)
         return damaged(path, "clock", f->clock);
-    if (f->backing != KVSHM_BACKING_SMALL)
+    if (f->backing < KVSHM_BACKING_SMALL || f->backing > KVSHM_BACKING_HUGETLB_1G)
         return damaged(path, "backing", f->backing);
     if (f->page_size < 4096 || (f->page_size & (f->page_size - 1)) != 0 ||
         f->page_size % (uint32_t)sysconf(_SC_PAGESIZE) != 0)

@@ -62,7 +62,7 @@ static const struct wrong wrongs[] = {
     AT(max_clients, 4097, -EINVAL, "config.max_clients is 4097"),
     AT(max_leases, 0, -EINVAL, "config.max_leases is 0, not 1 to 65535"),
     AT(max_leases, 65536, -EINVAL, "config.max_leases is 65536"),
-    AT(backing, 2, -EINVAL, "config.backing is 2"),
+    AT(backing, 5, -EINVAL, "config.backing is 5"),
     AT(mode, 01000, -EINVAL, "config.mode is 01000"),
 };
 

@@ -195,6 +195,13 @@ const char *tool_parse_hex(const char *text, uint8_t *bytes, size_t count)
     return NULL;
 }
 
+const char *const tool_backings[] = {"auto", "small", "thp", "hugetlb-2m", "hugetlb-1g", NULL};
+
+const char *tool_backing(uint32_t backing)
+{
+    return backing <= KVSHM_BACKING_HUGETLB_1G ? tool_backings[backing] : "unknown";
+}
+
 const char *tool_parse_word(const char *text, const char *const *words, uint32_t *place)
 {
     int used;

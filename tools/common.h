@@ -53,6 +53,11 @@ const char *tool_parse_mode(const char *text, uint32_t *mode);
 const char *tool_parse_group(const char *text, uint32_t *gid);
 /* Exactly 2 * count hexadecimal digits. */
 const char *tool_parse_hex(const char *text, uint8_t *bytes, size_t count);
+/* The words of enum kvshm_backing, in its order, and NULL. */
+extern const char *const tool_backings[];
+/* One of them, or "unknown". */
+const char *tool_backing(uint32_t backing);
+
 /* One of the words of a list that ends in NULL; its place in it. */
 const char *tool_parse_word(const char *text, const char *const *words, uint32_t *place);
 

@@ -10,7 +10,7 @@
 #include "bench_content.h"
 #include "kvshm.h"
 
-#define BACKING_HELP "auto or small: memory of the arena (default auto)"
+#define BACKING_HELP "of the arena: auto (default), small, thp, hugetlb-2m or hugetlb-1g"
 
 enum {
     OPT_PROCS = 256,
@@ -61,9 +61,8 @@ static uint64_t limit(const struct argp_state *state, const char *option, const 
 /* An enum kvshm_backing. */
 static uint32_t backing(const struct argp_state *state, const char *arg)
 {
-    static const char *const backings[] = {"auto", "small", NULL};
     uint32_t place = 0;
-    const char *wrong = tool_parse_word(arg, backings, &place);
+    const char *wrong = tool_parse_word(arg, tool_backings, &place);
 
     if (wrong)
         argp_error(state, "--backing: %s", wrong);

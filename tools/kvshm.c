@@ -178,13 +178,6 @@ struct request {
 
 /* ---- Arenas -------------------------------------------------------------------------------------- */
 
-static const char *backing_word(uint32_t backing)
-{
-    static const char *const words[] = {"auto", "small"};
-
-    return backing < sizeof words / sizeof words[0] ? words[backing] : "unknown";
-}
-
 static void show_frames(struct table *table, const struct kvshm_info *info)
 {
     uint64_t used = info->frames > info->frames_free ? info->frames - info->frames_free : 0;
@@ -205,8 +198,8 @@ static void show_frames(struct table *table, const struct kvshm_info *info)
 
 static void show_making(struct table *table, const struct kvshm_info *info)
 {
-    table_text(table, BACKING, backing_word(info->backing));
-    table_text(table, BACKING_ASKED, backing_word(info->backing_asked));
+    table_text(table, BACKING, tool_backing(info->backing));
+    table_text(table, BACKING_ASKED, tool_backing(info->backing_asked));
     table_text(table, BACKING_REASON, info->backing_reason);
     table_text(table, PATH, info->path);
     table_number(table, PAGE, info->page_bytes);

@@ -116,7 +116,6 @@ enum value_kind {
 };
 
 static const char *const dtypes[] = {"f32", "f16", "bf16", "fp8", "int8", "int4", NULL};
-static const char *const backings[] = {"auto", "small", NULL};
 
 struct create_option {
     const char *name;
@@ -150,7 +149,9 @@ static const struct create_option create_options[] = {
      "Size of the whole segment, instead of --frames", 2},
     {"capacity", "N", VALUE_LIMIT, AT(capacity), "Entries to keep, or 'unlimited' (default)", 2},
     {"backing", "KIND", VALUE_BACKING, AT(backing),
-     "What memory is made of: auto (default) or small", 2},
+     "What memory is made of: auto (default: the best that is to be had), hugetlb-1g, "
+     "hugetlb-2m, thp or small",
+     2},
     {"max-clients", "N", VALUE_U32, AT(max_clients), "Clients that may attach at once (default 64)",
      3},
     {"max-leases", "N", VALUE_U32, AT(max_leases),
@@ -204,7 +205,7 @@ static const char *set_create_option(struct kvshm_config *config,
     case VALUE_DTYPE:
         return tool_parse_word(value, dtypes, (uint32_t *)field);
     case VALUE_BACKING:
-        return tool_parse_word(value, backings, (uint32_t *)field);
+        return tool_parse_word(value, tool_backings, (uint32_t *)field);
     }
     return NULL;
 }
@@ -221,10 +222,7 @@ static enum tool_status run_create(struct request *request)
         return failed(request, kv);
     printf("%s: %" PRIu64 " frame%s of %s, %s in all, backing %s, %s\n", info.name, info.frames,
            plural(info.frames), tool_format_bytes(page, info.page_bytes),
-           tool_format_bytes(segment, info.segment_bytes),
-           info.backing < sizeof backings / sizeof backings[0] - 1 ? backings[info.backing]
-                                                                   : "unknown",
-           info.path);
+           tool_format_bytes(segment, info.segment_bytes), tool_backing(info.backing), info.path);
     if (info.backing_reason[0])
         printf("no better backing: %s\n", info.backing_reason);
     return done(request, kv);
