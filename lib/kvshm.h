@@ -249,9 +249,13 @@ struct kvshm_info {
     uint64_t token_bytes;     /* of the segment: tokens and keys */
 };
 
-/* The arena's counters since it was created; the same of the dead and the living. */
+/* The arena's counters since it was created, the same of the dead and the living; and what this process holds. */
 struct kvshm_stats {
     size_t size;
+    /* of this process, not of the arena: all its handles together */
+    uint64_t private_bytes; /* bytes: of its own memory that the library holds now */
+    int64_t private_arena; /* the jemalloc arena that they are in; -1: in none of its own, as on the C library */
+    /* of the arena */
     uint64_t lookup_hits; /* calls: lookups answered with a lease */
     uint64_t match_hits; /* calls: matches answered with a lease */
     uint64_t hit_pages; /* pages: pages leased by lookups and matches */
@@ -446,8 +450,8 @@ KVSHM_API int64_t kvshm_copy_out(kvshm *kv, const struct kvshm_prefix *prefix, u
  * r       written in full
  *
  * 0; -ENOSPC at once if what is not leased or reserved does not suffice, and for more pages than the arena has
- * frames; -EINVAL, KVSHM_E_LEASES, _STALLED, _UNLINKED, _READ_ONLY, _FORKED, _DAMAGED, -ENOMEM. Content of the frames is
- * undefined. May wait up to stall_ms for another writer.
+ * frames; -EINVAL, KVSHM_E_LEASES, _STALLED, _UNLINKED, _READ_ONLY, _FORKED, _DAMAGED, -ENOMEM, -errno of the system.
+ * Content of the frames is undefined. May wait up to stall_ms for another writer.
  */
 KVSHM_API int kvshm_reserve(kvshm *kv, uint32_t npages, unsigned flags, struct kvshm_reservation *r);
 
@@ -473,7 +477,7 @@ KVSHM_API void kvshm_cancel(kvshm *kv, struct kvshm_reservation *r);
  *
  * -EINVAL: n is 0, counts that do not fit, a head of other tokens, adapter or tenant, a key-only prefix behind a
  * head that is not empty; KVSHM_E_STALE, _FINGERPRINT, _STALLED, _UNLINKED, _LEASES, _READ_ONLY, _FORKED,
- * _DAMAGED, -ENOSPC (no index word to be had), -ENOMEM. An error keeps r and head.
+ * _DAMAGED, -ENOSPC (no index word to be had), -ENOMEM, -errno of the system. An error keeps r and head.
  */
 KVSHM_API int kvshm_insert(kvshm *kv, const struct kvshm_prefix *prefix, struct kvshm_lease *head,
                            struct kvshm_reservation *r, unsigned flags);
@@ -499,7 +503,7 @@ KVSHM_API int kvshm_leave(kvshm *kv, uint64_t client);
 
 /*
  * The calls below change the arena, and so may answer, besides what is said there, KVSHM_E_STALLED (after stall_ms),
- * _UNLINKED, _READ_ONLY, _FORKED, or -EINVAL (handle or prefix).
+ * _UNLINKED, _READ_ONLY, _FORKED, -EINVAL (handle or prefix), or -errno of the system.
  */
 
 /* ---- Giving up ---------------------------------------------------------------------------------------- */
@@ -527,10 +531,10 @@ KVSHM_API void kvshm_info_init_sized(struct kvshm_info *info, size_t size);
 KVSHM_API void kvshm_stats_init_sized(struct kvshm_stats *stats, size_t size);
 #define kvshm_stats_init(stats) kvshm_stats_init_sized((stats), sizeof(struct kvshm_stats))
 
-/* What the arena is and holds now. 0, -EINVAL (size), KVSHM_E_FORKED. Also of a read-only handle. */
+/* What the arena is and holds now. 0, -EINVAL (size), KVSHM_E_FORKED, -errno of the system. Also of a read-only handle. */
 KVSHM_API int kvshm_info(kvshm *kv, struct kvshm_info *info);
 
-/* The counters. 0, -EINVAL (size), KVSHM_E_FORKED. Also of a read-only handle. */
+/* The counters, and what this process holds. 0, -EINVAL (size), KVSHM_E_FORKED. Also of a read-only handle. */
 KVSHM_API int kvshm_stats(kvshm *kv, struct kvshm_stats *stats);
 
 /* A non-zero answer stops the walk and becomes kvshm_foreach's. The entry lasts for the call. */

@@ -13,6 +13,7 @@
 #include "fork.h"
 #include "config.h"
 #include "message.h"
+#include "private.h"
 #include "sys.h"
 
 static int check_handle(const kvshm *kv)
@@ -185,6 +186,8 @@ int kvshm_stats(kvshm *kv, struct kvshm_stats *stats)
 #include "counters.def"
 #undef KVSHM_COUNTER
 #undef KVSHM_LEASE_COUNTER
+    all.private_bytes = kvshm__private_bytes();
+    all.private_arena = kvshm__private_arena();
     kvshm__sized_copy(stats, &all, sizeof(all));
     return 0;
 }

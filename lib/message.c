@@ -4,7 +4,7 @@
  *
  * I1  errors.def and enum kvshm_error name the same codes with the same numbers (checked when this is compiled: each
  *     line of the table against the enum, and by a switch each member of the enum against the table).
- * I2  struct kvshm_stats has the counters of counters.def, in its order, and nothing else.
+ * I2  struct kvshm_stats has the counters of counters.def behind three words, in its order, and nothing behind them.
  */
 #include "message.h"
 
@@ -32,13 +32,13 @@ enum {
 #undef KVSHM_LEASE_COUNTER
 #define KVSHM_COUNTER(name, unit, help)                                       \
     static_assert(offsetof(struct kvshm_stats, name) ==                       \
-                      sizeof(size_t) + sizeof(uint64_t) * KVSHM__STAT_##name, \
+                      sizeof(uint64_t) * (3 + KVSHM__STAT_##name),            \
                   "counters.def and struct kvshm_stats");
 #define KVSHM_LEASE_COUNTER(name, unit, help) KVSHM_COUNTER(name, unit, help)
 #include "counters.def"
 #undef KVSHM_COUNTER
 #undef KVSHM_LEASE_COUNTER
-static_assert(sizeof(struct kvshm_stats) == sizeof(size_t) + sizeof(uint64_t) * KVSHM__STATS,
+static_assert(sizeof(struct kvshm_stats) == sizeof(uint64_t) * (3 + KVSHM__STATS),
               "counters.def and struct kvshm_stats");
 
 static _Thread_local char message[KVSHM__MESSAGE_BYTES] = "no call of this thread has failed";
@@ -83,6 +83,16 @@ static const char *own_sentence(int code)
     return code == 0 ? "success" : NULL;
 }
 
+/* In no language but C's, and for any thread; NULL: there is none. */
+static const char *of_system(int error)
+{
+#ifdef __GLIBC__
+    return strerrordesc_np(error);
+#else
+    return strerror(error); /* musl's are constant */
+#endif
+}
+
 const char *kvshm_strerror(int code)
 {
     const char *sentence = own_sentence(code);
@@ -91,7 +101,7 @@ const char *kvshm_strerror(int code)
     if (sentence != NULL)
         return sentence;
     if (code < 0 && code >= -4095)
-        sentence = strerrordesc_np(-code);
+        sentence = of_system(-code);
     if (sentence == NULL) {
         snprintf(unknown, sizeof(unknown), "unknown code %d", code);
         sentence = unknown;

@@ -310,10 +310,11 @@ int kvshm__place_open(const struct kvshm__place_found *found, bool writing, int 
     int code = kvshm__sys.fstatat(AT_FDCWD, found->path, &status, AT_SYMLINK_NOFOLLOW);
 
     *fd = -1;
-    if (code == 0)
-        code = check_kind(found->path, &status);
     if (code < 0)
-        return code < -4095 || code == -ELOOP ? code : open_failed(found->path, code);
+        return open_failed(found->path, code);
+    code = check_kind(found->path, &status);
+    if (code < 0)
+        return code;
     kvshm__fork_hold();
     code = kvshm__sys.open(found->path,
                            (writing ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);

@@ -8,10 +8,15 @@
  *
  * Which of the two is settled when the library is loaded and never changes, so memory always goes back where it came
  * from. No memory is kept in a thread's cache, since it is large and seldom asked for.
+ *
+ * Before each piece is a line that says where it began and how many bytes were asked for, so that what is held can be
+ * told without asking anyone.
  */
 #include "private.h"
 
+#include <assert.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -46,40 +51,74 @@ static void make_arena(void)
         arena_flag = JEMALLOC_ARENA(number);
 }
 
-/*
- * Of the C library: calloc() leaves large memory untouched and aligned_alloc() does not zero it, so a line more is
- * asked for, and the word before the aligned address says where it began.
- */
-static void *c_alloc(size_t size)
-{
-    void *whole;
-    uintptr_t address;
+/* On the line before a piece. */
+struct line {
+    void *whole; /* what is given back */
+    size_t size; /* asked for */
+};
+static_assert(sizeof(struct line) <= LINE, "it fits");
 
-    if (size > SIZE_MAX - LINE - sizeof(void *))
-        return NULL;
-    whole = calloc(1, size + LINE + sizeof(void *));
-    if (whole == NULL)
-        return NULL;
-    address = ((uintptr_t)whole + sizeof(void *) + LINE - 1) & ~(uintptr_t)(LINE - 1);
-    ((void **)address)[-1] = whole;
-    return (void *)address;
+static _Atomic(uint64_t) held_bytes;
+
+static struct line *line_of(void *memory)
+{
+    return (struct line *)((uintptr_t)memory - LINE);
+}
+
+/* calloc() leaves large memory untouched and aligned_alloc() does not zero it, so a line more is asked for. */
+static void *of_c_library(size_t bytes, void **whole)
+{
+    *whole = bytes <= SIZE_MAX - LINE ? calloc(1, bytes + LINE) : NULL;
+    return (void *)(((uintptr_t)*whole + LINE - 1) & ~(uintptr_t)(LINE - 1));
+}
+
+static void *of_jemalloc(size_t bytes, void **whole)
+{
+    pthread_once(&arena_once, make_arena);
+    *whole = mallocx(bytes, JEMALLOC_LG_ALIGN(6) | JEMALLOC_ZERO | JEMALLOC_NO_CACHE | arena_flag);
+    return *whole;
 }
 
 void *kvshm__private_alloc(size_t size)
 {
-    if (!on_jemalloc())
-        return c_alloc(size);
-    pthread_once(&arena_once, make_arena);
-    return mallocx(size == 0 ? 1 : size,
-                   JEMALLOC_LG_ALIGN(6) | JEMALLOC_ZERO | JEMALLOC_NO_CACHE | arena_flag);
+    void *whole = NULL, *aligned = NULL;
+    struct line *line;
+
+    if (size <= SIZE_MAX - LINE)
+        aligned =
+            on_jemalloc() ? of_jemalloc(size + LINE, &whole) : of_c_library(size + LINE, &whole);
+    if (whole == NULL)
+        return NULL;
+    line = aligned;
+    line->whole = whole;
+    line->size = size;
+    atomic_fetch_add_explicit(&held_bytes, size, memory_order_relaxed);
+    return (uint8_t *)aligned + LINE;
 }
 
 void kvshm__private_free(void *memory)
 {
+    void *whole;
+
     if (memory == NULL)
         return;
+    whole = line_of(memory)->whole;
+    atomic_fetch_sub_explicit(&held_bytes, line_of(memory)->size, memory_order_relaxed);
     if (on_jemalloc())
-        dallocx(memory, JEMALLOC_NO_CACHE);
+        dallocx(whole, JEMALLOC_NO_CACHE);
     else
-        free(((void **)memory)[-1]);
+        free(whole);
+}
+
+uint64_t kvshm__private_bytes(void)
+{
+    return atomic_load_explicit(&held_bytes, memory_order_relaxed);
+}
+
+int64_t kvshm__private_arena(void)
+{
+    if (!on_jemalloc())
+        return -1;
+    pthread_once(&arena_once, make_arena);
+    return arena_flag == 0 ? -1 : (arena_flag >> 20) - 1;
 }

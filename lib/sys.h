@@ -20,7 +20,8 @@
 #include <sys/statvfs.h>
 
 /*
- * CALL(name, (parameters), (arguments)): the calls that can fail, in a table, so that a test can wrap them all.
+ * CALL(name, (parameters), (arguments)): the calls that can fail, in a table, so that a test can wrap them all. How each
+ * may fail is in tests/faults.def, which has a line for each.
  *
  * open         also with O_TMPFILE, then path is the directory
  * dir_read     getdents64: bytes of struct dirent64 read, 0 at the end

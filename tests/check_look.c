@@ -133,10 +133,10 @@ START_TEST(test_sizes)
     ck_assert_uint_eq(u.bytes[sizeof(u.info) + 7], 0);
     ck_assert_uint_eq(u.bytes[sizeof(u.info) + 8], 0xee);
     memset(&u, 0xee, sizeof(u));
-    u.stats.size = 24;
+    u.stats.size = 32;
     ts_is(kvshm_stats(kv, &u.stats), 0);
-    ck_assert_uint_eq(u.bytes[23], 0);
-    ck_assert_uint_eq(u.bytes[24], 0xee);
+    ck_assert_uint_eq(u.bytes[31], 0);
+    ck_assert_uint_eq(u.bytes[32], 0xee);
     u.info.size = 0;
     ts_is(kvshm_info(kv, &u.info), -EINVAL);
     ts_says("kvshm_info_init()");

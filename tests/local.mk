@@ -13,6 +13,7 @@ MODULE_TESTS = \
 	tests/check_entries \
 	tests/check_errors \
 	tests/check_evict \
+	tests/check_faults \
 	tests/check_fork \
 	tests/check_frames \
 	tests/check_hot_path \
@@ -70,6 +71,12 @@ tests_check_errors_SOURCES = \
 	tests/errors.h \
 	tests/errors_arena.c
 tests_check_errors_LDFLAGS = -Wl,--wrap=kvshm__private_alloc
+
+tests_check_faults_SOURCES = \
+	tests/check_faults.c \
+	tests/faults.def \
+	tests/faults.h \
+	tests/faults_scenes.c
 
 tests_check_hot_path_SOURCES = \
 	tests/check_hot_path.c \

@@ -762,7 +762,39 @@ ORDER = [
       'A scan loads lease words relaxed: the other side of the same.', tsan=True),
 ]
 
-MUTANTS = LEASE + WRITER + FRAMES + INDEX + PAGES + EVICT + INSERT + MEND + RECENCY + CLIENT + CACHE + ORDER
+HOSTS = [
+    M('turn-kept-by-an-error',
+      ('place.c', '    if (code < 0)\n        kvshm__turn_end(turn);\n', ''),
+      'check_faults:test_each_call_fails',
+      'Who cannot take its turn keeps the folder\'s descriptor, and perhaps its lock.'),
+    M('reason-file-kept-open',
+      ('validate.c', '    kvshm__sys.close(fd);\n    if (code < 0)\n', '    if (code < 0)\n'),
+      'check_faults:test_each_call_fails',
+      'The file with the boot\'s id stays open.'),
+    M('mapping-kept-by-an-error',
+      ('arena.c', '        *base = address;\n        code = kvshm__fork_hide(address, kv->segment_bytes);\n',
+       '        code = kvshm__fork_hide(address, kv->segment_bytes);\n        if (code == 0)\n            *base = address;\n'),
+      'check_faults:test_each_call_fails',
+      'A mapping that cannot be hidden from children is kept.'),
+    M('link-error-not-told',
+      ('place.c', '    if (code < 0)\n        return open_failed(found->path, code);\n    code = check_kind(found->path, &status);\n'
+       '    if (code < 0)\n        return code;\n',
+       '    if (code == 0)\n        code = check_kind(found->path, &status);\n    if (code < 0)\n'
+       '        return code < -4095 || code == -ELOOP ? code : open_failed(found->path, code);\n'),
+      'check_faults:test_each_call_fails',
+      'That a path has too many links is answered without a sentence.', whole=True),
+    M('bitmaps-kept',
+      ('arena.c', '    kvshm__private_free(kv->scratch);\n', ''),
+      'check_faults:test_each_call_fails',
+      'A handle that goes leaves its bitmaps behind.'),
+    M('reservation-list-kept-by-an-error',
+      ('cache.c', '    if (err) {\n        kvshm__private_free(made.frames);\n        return err;\n    }\n',
+       '    if (err)\n        return err;\n'),
+      'check_faults:test_each_call_fails',
+      'A reservation that cannot be made leaves its list of frames behind.'),
+]
+
+MUTANTS = LEASE + WRITER + FRAMES + INDEX + PAGES + EVICT + INSERT + MEND + RECENCY + CLIENT + CACHE + HOSTS + ORDER
 
 # Why a change of memory order does not show. "Redundant" is said where the other thing that orders is named.
 X86 = 'x86-64 orders this without it, and the compilers keep the order of atomic accesses.'

@@ -1,0 +1,570 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * check_faults.c - every system call of the library fails at every occurrence, in every public call
+ *
+ * For each scene (faults_scenes.c), each call of sys.h and each errno of its line in faults.def: the stage is built
+ * anew, the n-th such call of the step fails, for n = 1, 2, ... until the step has made fewer. Afterwards
+ *
+ * - the step has answered as if nothing had failed, or the errno, or another error that the scene names, and a failure
+ *   has left its own sentence, with the reason in it;
+ * - no descriptor, mapping, name, lock, or byte of private memory is there that was not before;
+ * - audit() finds nothing, the same step works now, and all frames can be had.
+ *
+ * With the first errno of a line, and in the long form with all, the calls after the n-th fail, too. Of scenes that make
+ * the calls of an earlier one over again, only the long form tries more than that errno.
+ */
+#include "faults.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "private.h"
+#include "sys.h"
+
+/* ---- The calls and how they fail ----------------------------------------------------------------------------- */
+
+enum call {
+#define CALL(name, parameters, arguments) CALL_##name,
+    KVSHM__SYS_CALLS(CALL)
+#undef CALL
+        CALLS
+};
+
+static const char *const call_names[CALLS] = {
+#define CALL(name, parameters, arguments) #name,
+    KVSHM__SYS_CALLS(CALL)
+#undef CALL
+};
+
+#define SHORT 1000000
+
+struct row {
+    const char *name;
+    const int *errors; /* ends with 0 */
+};
+
+static const struct row rows[] = {
+#define FAULT(name, ...) {#name, (const int[]){__VA_ARGS__, 0}},
+#include "faults.def"
+#undef FAULT
+};
+#define ROWS (sizeof(rows) / sizeof(rows[0]))
+
+static const struct row *row_of(const char *name)
+{
+    for (size_t i = 0; i < ROWS; i++)
+        if (strcmp(rows[i].name, name) == 0)
+            return &rows[i];
+    return NULL;
+}
+
+/* A step that makes more calls than this goes round in a circle. */
+#define CALLS_MAX 100000
+
+/* What fails: the nth (from 1) occurrence of call, and with on those after it. */
+struct fault {
+    enum call call;
+    int error;
+    unsigned nth;
+    bool on;
+};
+
+static struct fault fault; /* as it was asked for */
+static bool armed;
+static unsigned made[CALLS];
+static bool failed;
+
+/* What became of each call in all scenes; shared with the processes of all cases. */
+static struct {
+    bool made[CALLS], failed[CALLS];
+} * seen;
+void (*faults_on_sleep)(void);
+
+/* Mappings that the library has made and not given back. */
+static int maps_held;
+
+static bool fails(enum call call)
+{
+    made[call]++;
+    seen->made[call] = true;
+    ck_assert_uint_lt(made[call], CALLS_MAX);
+    if (!armed || call != fault.call ||
+        (fault.on ? made[call] < fault.nth : made[call] != fault.nth))
+        return false;
+    failed = true;
+    seen->failed[call] = true;
+    return true;
+}
+
+static int failure(void)
+{
+    return fault.error == SHORT ? 1 : -fault.error;
+}
+
+static int noted(enum call call, int code)
+{
+    if (call == CALL_map && code == 0)
+        maps_held++;
+    if (call == CALL_unmap && code == 0)
+        maps_held--;
+    return code;
+}
+
+#define WRAP(name, parameters, arguments)                                    \
+    static int wrapped_##name parameters                                     \
+    {                                                                        \
+        bool fail = fails(CALL_##name);                                      \
+        int code = 0;                                                        \
+        if (CALL_##name == CALL_sleep_ns && faults_on_sleep != NULL)         \
+            faults_on_sleep();                                               \
+        if (!fail || CALL_##name == CALL_close || CALL_##name == CALL_unmap) \
+            code = noted(CALL_##name, kvshm__sys_real.name arguments);       \
+        return fail ? failure() : code;                                      \
+    }
+KVSHM__SYS_CALLS(WRAP)
+
+static void wrap(void)
+{
+#define SET(name, parameters, arguments) kvshm__sys.name = wrapped_##name;
+    KVSHM__SYS_CALLS(SET)
+#undef SET
+}
+
+static void arm(const struct fault *which)
+{
+    fault = *which;
+    failed = false;
+    memset(made, 0, sizeof(made));
+    armed = true;
+}
+
+/* ---- What must not leak ---------------------------------------------------------------------------------------- */
+
+struct held {
+    char fds[2048];     /* what the descriptors lead to */
+    char names[256];    /* of the folder */
+    unsigned file_maps; /* mappings of files that the kernel shows */
+    int own_maps;       /* mappings that the library has not given back */
+    unsigned locks;     /* of the arenas' bytes */
+    uint64_t private_bytes;
+};
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* A file without a name is called by its inode, and each has another. */
+static void unnumber(char *target)
+{
+    char *number = strstr(target, "/#");
+
+    if (number != NULL)
+        memmove(number + 2, number + 2 + strspn(number + 2, "0123456789"),
+                strlen(number + 1 + strspn(number + 2, "0123456789")));
+}
+
+static void see_fds(char *out, size_t size)
+{
+    char path[64], target[256], *lines[64];
+    size_t n = 0, at = 0;
+
+    for (int fd = 0; fd < 64; fd++) {
+        ssize_t length;
+
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        length = readlink(path, target, sizeof(target) - 1);
+        if (length < 0)
+            continue;
+        target[length] = '\0';
+        unnumber(target);
+        lines[n++] = strdup(target);
+    }
+    qsort(lines, n, sizeof(lines[0]), by_text);
+    out[0] = '\0';
+    for (size_t i = 0; i < n; i++) {
+        at += (size_t)snprintf(out + at, at < size ? size - at : 0, "%s\n", lines[i]);
+        free(lines[i]);
+    }
+    ck_assert_uint_lt(at, size);
+}
+
+static int open_in_folder(const char *name, int flags)
+{
+    char path[300];
+
+    snprintf(path, sizeof(path), "%s/%s", getenv("KVSHM_DIR"), name);
+    return open(path, flags | O_CLOEXEC);
+}
+
+/* Locks of others between two bytes of the file, each asked for where the last one was not. */
+static unsigned locks_between(int fd, off_t start, off_t end)
+{
+    struct flock lock = {
+        .l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = start, .l_len = end - start};
+
+    if (start >= end)
+        return 0;
+    ck_assert_int_eq(fcntl(fd, F_OFD_GETLK, &lock), 0);
+    if (lock.l_type == F_UNLCK)
+        return 0;
+    return 1 + locks_between(fd, start, lock.l_start) +
+           locks_between(fd, lock.l_start + lock.l_len, end);
+}
+
+static unsigned locks_of(const char *name)
+{
+    off_t first = (off_t)KVSHM__LOCK_BASE;
+    int fd = open_in_folder(name, O_RDONLY);
+    unsigned n;
+
+    if (fd < 0)
+        return 0;
+    n = locks_between(fd, 0, first + 4096);
+    close(fd);
+    return n;
+}
+
+static bool turn_is_free(void)
+{
+    int fd = open_in_folder(".", O_RDONLY);
+    bool is_free = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
+
+    close(fd);
+    return is_free;
+}
+
+static bool is_there(const char *name)
+{
+    char path[300];
+
+    snprintf(path, sizeof(path), "%s/%s", getenv("KVSHM_DIR"), name);
+    return access(path, F_OK) == 0;
+}
+
+static struct held see(void)
+{
+    struct held held = {
+        .file_maps = ts_maps(), .own_maps = maps_held, .locks = locks_of("a") + locks_of("b")};
+
+    see_fds(held.fds, sizeof(held.fds));
+    snprintf(held.names, sizeof(held.names), "%u names, a is %sthere, b is %sthere", ts_dir_names(),
+             !is_there("a") ? "not " : "", !is_there("b") ? "not " : "");
+    held.private_bytes = kvshm__private_bytes();
+    return held;
+}
+
+/* ---- One run ------------------------------------------------------------------------------------------------------ */
+
+static const struct scene *scene;
+
+#define HOLDS(condition, ...)                                                                    \
+    do {                                                                                         \
+        if (!(condition))                                                                        \
+            ck_abort_msg("%s, %s call %u%s answers %s: %s", scene->name, call_names[fault.call], \
+                         fault.nth, fault.on ? " and all after it" : "",                         \
+                         fault.error == SHORT ? "1" : strerror(fault.error), text(__VA_ARGS__)); \
+    } while (0)
+
+static const char *text(const char *format, ...)
+{
+    static char words[4096];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(words, sizeof(words), format, args);
+    va_end(args);
+    return words;
+}
+
+static void same_held(const struct held *before)
+{
+    struct held after = see();
+
+    HOLDS(strcmp(after.fds, before->fds) == 0, "descriptors were\n%sand are\n%s", before->fds,
+          after.fds);
+    HOLDS(strcmp(after.names, before->names) == 0, "there were %s; there are %s", before->names,
+          after.names);
+    HOLDS(after.file_maps == before->file_maps, "%u files mapped, were %u", after.file_maps,
+          before->file_maps);
+    HOLDS(after.own_maps == before->own_maps, "%d mappings held, were %d", after.own_maps,
+          before->own_maps);
+    HOLDS(after.locks == before->locks, "%u locks, were %u", after.locks, before->locks);
+    HOLDS(turn_is_free(), "the folder is locked");
+    HOLDS(after.private_bytes == before->private_bytes,
+          "%" PRIu64 " bytes of private memory, were %" PRIu64, after.private_bytes,
+          before->private_bytes);
+}
+
+/* May the step answer so? */
+static bool expected(int64_t code)
+{
+    if (code == scene->answer || code == failure())
+        return true;
+    for (const int64_t *answer = scene->answers; answer != NULL && *answer != 0; answer++)
+        if (code == *answer)
+            return true;
+    return false;
+}
+
+/* A sentence of its own, that says what the code says or what is to be done. */
+static void told(int64_t code)
+{
+    const char *said = kvshm_errmsg(NULL);
+
+    HOLDS(strcmp(said, kvshm_strerror((int)code)) != 0 && strstr(said, "(null)") == NULL &&
+              strlen(said) > 10,
+          "%" PRId64 ", told so: %s", code, said);
+    HOLDS(strstr(said, "marker") == NULL, "%" PRId64 " has no sentence", code);
+    if (code >= -4095 && code == failure())
+        HOLDS(strstr(said, kvshm_strerror((int)code)) != NULL || strchr(said, ';') != NULL,
+              "%" PRId64 " is told without reason and remedy: %s", code, said);
+}
+
+static void mark_sentence(void)
+{
+    kvshm *kv;
+
+    ck_assert_int_eq(kvshm_attach("marker/of/no/name", NULL, 0, &kv), -EINVAL);
+    ck_assert_ptr_nonnull(strstr(kvshm_errmsg(NULL), "marker"));
+}
+
+static void audited(const struct stage *s)
+{
+    char *findings = NULL;
+    size_t size;
+    FILE *out;
+    const kvshm *kv = s->kv != NULL ? s->kv : s->other;
+    unsigned n;
+
+    if (kv == NULL || kv->header->lock.word != 0)
+        return;
+    out = open_memstream(&findings, &size);
+    n = audit(kv, out);
+    fclose(out);
+    HOLDS(n == 0, "%s", findings);
+    free(findings);
+}
+
+/* An arena b, the one that is there or a new one, does all that it should, and all its frames can be had. */
+static void still_works(void)
+{
+    struct kvshm_config config = faults_config();
+    struct kvshm_prefix prefix = in_range(400, 12);
+    struct kvshm_reservation all;
+    kvshm *kv = NULL;
+    int code = kvshm_open("b", &config, 0, &kv);
+
+    if (code == 0 && kv->header->has_fingerprint && !kv->named_fingerprint) {
+        ts_detach(kv);
+        config.fingerprint[0] = 9;
+        code = kvshm_open("b", &config, 0, &kv);
+    }
+    HOLDS(code == 0, "then the arena cannot be opened: %s", kvshm_errmsg(NULL));
+    in_put(kv, 400, 12);
+    in_hit(kv, &prefix);
+    ts_is(kvshm_clear(kv), 0);
+    code = kvshm_reserve(kv, FAULTS_FRAMES, 0, &all);
+    HOLDS(code == 0, "frames are lost: %s", kvshm_errmsg(NULL));
+    kvshm_cancel(kv, &all);
+    ts_detach(kv);
+}
+
+/* ---- Runs -------------------------------------------------------------------------------------------------------- */
+
+/* What is held after the step when nothing fails, and its undo. */
+static struct held after_success;
+
+static unsigned runs;
+
+/* How many of each call the step makes then. */
+static unsigned makes[CALLS];
+
+/* The step again, now that nothing fails. */
+static void again(struct stage *s)
+{
+    int64_t code = scene->step(s);
+
+    HOLDS(code == scene->answer, "then the same call is answered %" PRId64 ": %s", code,
+          kvshm_errmsg(NULL));
+    if (code >= 0)
+        scene->undo(s);
+    same_held(&after_success);
+    audited(s);
+}
+
+static void build(struct stage *s)
+{
+    memset(s, 0, sizeof(*s));
+    scene->before(s);
+    mark_sentence();
+}
+
+static void leave(struct stage *s, const struct held *bare)
+{
+    faults_leave(s);
+    still_works();
+    ts_is(kvshm_unlink("b", 0), 0);
+    same_held(bare);
+}
+
+/* One run; false: the step has made fewer such calls. */
+static bool run(const struct fault *with)
+{
+    struct held bare = see(), before;
+    struct stage s;
+    int64_t code;
+    bool refused;
+
+    runs++;
+    build(&s);
+    before = see();
+    arm(with);
+    code = scene->step(&s);
+    armed = false;
+    refused = code < 0 && code != scene->answer;
+    HOLDS(expected(code), "%" PRId64 " (%s): %s", code, code < 0 ? kvshm_strerror((int)code) : "",
+          kvshm_errmsg(NULL));
+    HOLDS(code >= 0 || s.made == NULL, "%" PRId64 " leaves a handle", code);
+    if (code < 0)
+        told(code);
+    audited(&s);
+    if (code >= 0)
+        scene->undo(&s);
+    same_held(refused ? &before : &after_success);
+    if (refused)
+        again(&s);
+    leave(&s, &bare);
+    return failed;
+}
+
+static void learn(void)
+{
+    static const struct fault none = {.call = CALLS};
+    struct held bare = see();
+    struct stage s;
+    int64_t code;
+
+    build(&s);
+    arm(&none);
+    code = scene->step(&s);
+    armed = false;
+    memcpy(makes, made, sizeof(makes));
+    ts_is(code, scene->answer);
+    if (code >= 0)
+        scene->undo(&s);
+    after_success = see();
+    leave(&s, &bare);
+}
+
+static void each_occurrence(enum call call, int error, bool on)
+{
+    struct fault with = {.call = call, .error = error, .on = on};
+
+    do
+        with.nth++;
+    while (run(&with));
+}
+
+/* Whoever is told so again and again tries again for ever, or for as long as it may wait. */
+static bool means_again(int error)
+{
+    return error == EINTR || error == EAGAIN;
+}
+
+static void each_errno(enum call call, const int *errors, bool few)
+{
+    for (unsigned i = 0; errors[i] != 0; i++) {
+        if (few && i > 0 && errors[i] != SHORT)
+            continue;
+        each_occurrence(call, errors[i], false);
+        if ((i == 0 || ts_amount(0, 0, 1)) && !means_again(errors[i]))
+            each_occurrence(call, errors[i], true);
+    }
+}
+
+START_TEST(test_each_call_fails)
+{
+    scene = &faults_scenes[_i];
+    wrap();
+    learn();
+    for (enum call call = 0; call < CALLS; call++) {
+        const struct row *row = row_of(call_names[call]);
+
+        if (makes[call] > 0 && row != NULL)
+            each_errno(call, row->errors, ts_amount(1, scene->again, 0));
+    }
+    printf("%s: %u runs\n", scene->name, runs);
+}
+END_TEST
+
+/* ---- The table is whole --------------------------------------------------------------------------------------------- */
+
+/* A call that sys.h has gained needs its line in faults.def, and one that it has lost needs none. */
+START_TEST(test_every_call_is_in_the_table)
+{
+    for (enum call call = 0; call < CALLS; call++)
+        ck_assert_msg(row_of(call_names[call]) != NULL,
+                      "sys.h has %s, and faults.def has no line of it", call_names[call]);
+    for (size_t i = 0; i < ROWS; i++) {
+        bool known = false;
+
+        for (enum call call = 0; call < CALLS; call++)
+            known = known || strcmp(rows[i].name, call_names[call]) == 0;
+        ck_assert_msg(known, "faults.def has %s, and sys.h has not", rows[i].name);
+    }
+    ck_assert_uint_eq(ROWS, CALLS);
+}
+END_TEST
+
+/* Besides them there are those four that cannot fail. */
+START_TEST(test_no_call_is_outside_the_table)
+{
+    ck_assert_uint_eq(sizeof(struct kvshm__sys), (CALLS + 4) * sizeof(void (*)(void)));
+}
+END_TEST
+
+/* Calls that sys.h has and no scene here makes. */
+static bool made_by_nobody(const char *name)
+{
+    static const char *const names[] = {"truncate"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* The scenes come to every call of the table, and it has failed in one of them. */
+START_TEST(test_every_call_has_failed)
+{
+    for (enum call call = 0; call < CALLS; call++)
+        ck_assert_msg(seen->failed[call] || (!seen->made[call] && made_by_nobody(call_names[call])),
+                      "%s has failed in no scene", call_names[call]);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("faults");
+    TCase *tcase = tcase_create("faults");
+
+    seen = mmap(NULL, sizeof(*seen), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (seen == MAP_FAILED)
+        return 99;
+    tcase_add_checked_fixture(tcase, ts_setup, ts_teardown);
+    tcase_add_test(tcase, test_every_call_is_in_the_table);
+    tcase_add_test(tcase, test_no_call_is_outside_the_table);
+    tcase_add_loop_test(tcase, test_each_call_fails, 0, (int)faults_scene_count);
+    tcase_add_test(tcase, test_every_call_has_failed); /* after all others */
+    suite_add_tcase(suite, tcase);
+    return ts_run(suite);
+}
