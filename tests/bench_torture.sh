@@ -42,18 +42,24 @@ sound()
 }
 
 # Adds the result to those before, and says what all of them together have not seen yet: whom a strike meets, and where,
-# is the machine's. Everything was done; servers died and were stopped inside the lock, and others met that.
+# is the machine's. Everything was done; servers died and were stopped inside the lock, and others met that. The first
+# result in which a server that took another's place took a step is kept.
 unseen()
 {
-    "$PYTHON" - "$TMPDIR/result" "$TMPDIR/sum" <<'END'
+    "$PYTHON" - "$TMPDIR/result" "$TMPDIR/sum" "$TMPDIR/kept" <<'END'
 import json, os, sys
 r = json.load(open(sys.argv[1]))
 least = {"kills_in_lock": 1, "stops_in_lock": 1, "takeovers": 1, "stalls": 1, "hits": 101, "pages_checked": 1001}
 least.update({"calls of " + call: 1 for call in r["calls"]})
-seen = {name: r[name] for name in r if isinstance(r[name], int) and name != "version"}
+later = sum(step["process"] > 0 for step in r["last_steps"])
+least["later_steps"] = 1
+seen = {"later_steps": later}
+seen.update((name, r[name]) for name in r if isinstance(r[name], int) and name != "version")
 seen.update({"calls of " + call: n for call, n in r["calls"].items()})
 if os.path.exists(sys.argv[2]):
     seen = {name: n + seen[name] for name, n in json.load(open(sys.argv[2])).items()}
+if later and seen["later_steps"] == later:
+    json.dump(r, open(sys.argv[3], "w"))
 json.dump(seen, open(sys.argv[2], "w"))
 print(*("%s %d, not %d" % (name, seen[name], n) for name, n in least.items() if seen[name] < n), sep="; ")
 END
@@ -65,7 +71,6 @@ whole()
     first=$seed
     runs=1
     torture --procs=4 --kills=$kills && sound $kills || return 1
-    cp "$TMPDIR/result" "$TMPDIR/first"
     left=$(unseen) || return 1
     while [ -n "$left" ] && [ $runs -lt 200 ]; do
         seed=$((first + runs))
@@ -82,15 +87,16 @@ whole()
 # The last steps of each server are those that --show has for them: a seed's schedule does not depend on the run.
 schedule()
 {
-    "$PYTHON" - "$TMPDIR/first" "$seed" <<'END'
+    "$PYTHON" - "$TMPDIR/kept" <<'END'
 import json, subprocess, sys
-last = json.load(open(sys.argv[1]))["last_steps"]
-assert len(last) == 4 * 16
+result = json.load(open(sys.argv[1]))
+last, seed = result["last_steps"], result["options"]["seed"]
+assert 0 < len(last) <= 4 * 16
 processes = sorted({(step["server"], step["process"]) for step in last})
 assert any(process > 0 for server, process in processes)
 for server, process in processes:
     mine = [s for s in last if (s["server"], s["process"]) == (server, process)]
-    shown = subprocess.run(["kvshm-bench", "torture", "--seed=" + sys.argv[2],
+    shown = subprocess.run(["kvshm-bench", "torture", "--seed=%d" % seed,
                             "--show=%d,%d,%d" % (server, process, max(s["step"] for s in mine) + 1)],
                            check=True, capture_output=True, text=True).stdout.splitlines()
     for s in mine:

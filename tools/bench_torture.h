@@ -101,8 +101,7 @@ struct torture_action {
 };
 
 struct torture_last {
-    _Atomic(uint64_t)
-        process_and_step; /* process << 32 | step; the others are those of this one, or newer */
+    _Atomic(uint64_t) process_and_step; /* process << 32 | step + 1; 0: the others mean nothing */
     _Atomic(uint32_t) step;
     _Atomic(uint32_t) number;
 };

@@ -82,7 +82,7 @@ static struct json_object *options_json(const struct bench_torture_options *opti
     return object;
 }
 
-/* The last steps of each server, oldest first as far as one process made them. */
+/* The last steps of each server, as many as it took, oldest first as far as one process made them. */
 static struct json_object *last_json(const struct bench_torture_options *options,
                                      const struct torture_shared *shared)
 {
@@ -95,11 +95,14 @@ static struct json_object *last_json(const struct bench_torture_options *options
             const struct torture_last *last =
                 &shared->places[server].last[(newest + i) % TORTURE_LAST];
             uint64_t which = atomic_load(&last->process_and_step);
-            struct json_object *object = json_object_new_object();
+            struct json_object *object;
 
+            if (which == 0)
+                continue;
+            object = json_object_new_object();
             bench_json_number(object, "server", server);
             bench_json_number(object, "process", which >> 32);
-            bench_json_number(object, "step", (uint32_t)which);
+            bench_json_number(object, "step", (uint32_t)which - 1);
             json_object_object_add(
                 object, "does",
                 json_object_new_string(torture_step_name(atomic_load(&last->step))));

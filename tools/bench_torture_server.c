@@ -40,16 +40,17 @@ void torture_action(uint64_t seed, uint32_t server, uint32_t process, uint64_t s
     action->random = state;
 }
 
-/* What a failure shows: the steps that this process and the one before it took last. */
+/* What a failure shows: the steps that this process and the one before it took last. It may be killed in here. */
 static void remember(struct torture_server *server)
 {
     struct torture_last *last = &server->place->last[server->step % TORTURE_LAST];
 
-    atomic_store_explicit(&last->step, server->action.step, memory_order_relaxed);
-    atomic_store_explicit(&last->number, server->action.number, memory_order_relaxed);
+    atomic_store_explicit(&last->process_and_step, 0, memory_order_relaxed);
+    atomic_store_explicit(&last->step, server->action.step, memory_order_release);
+    atomic_store_explicit(&last->number, server->action.number, memory_order_release);
     atomic_store_explicit(&last->process_and_step,
-                          (uint64_t)server->process << 32 | (uint32_t)server->step,
-                          memory_order_relaxed);
+                          (uint64_t)server->process << 32 | (uint32_t)(server->step + 1),
+                          memory_order_release);
 }
 
 /* ---- What all steps use ----------------------------------------------------------------------------------- */
