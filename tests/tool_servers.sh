@@ -37,13 +37,19 @@ wait "$pid4" 2>/dev/null
 [ ! -e "/proc/$pid4" ]
 result $? "one is dead"
 
-# Numbers and processes are of this run; ages too. What remains is what each holds.
-filters="-e s/\<$pid1\>/PID1/ -e s/\<$pid2\>/PID2/ -e s/\<$pid3\>/PID3/ -e s/\<$pid4\>/PID4/"
+# Numbers and processes are of this run; ages too. What remains is what each holds. A process's number is taken for one
+# only where it stands: it may be equal to a count.
+filters=
+i=0
+for number in "$pid1" "$pid2" "$pid3" "$pid4"; do
+    i=$((i + 1))
+    filters="$filters -e s/^\(chat.\)\{0,1\}$number\>/\1PID$i/ -e s/\(\"pid\":\)$number,/\1PID$i,/"
+done
 filters="$filters -e s/([0-9]*m\{0,1\}[0-9]*s)/(AGE)/g -e s/\<[0-9]*m\{0,1\}[0-9]*s\>/AGE/"
 filters="$filters -e s/\(_ns\":\)[0-9]\{1,\}/\1N/ -e s/\(client\":\)[0-9]\{1,\}/\1N/ -e s/\(uid\":\)[0-9]\{1,\}/\1N/"
 squeezed()
 {
-    "$@" | tr -s ' '
+    "$@" | tr -s ' ' | sed 's/^ //'
 }
 
 golden "clients" squeezed kvshm -p -o pid,status,label,leases,reservations,frames,device-frames,writer,tags chat
