@@ -56,6 +56,9 @@ lib_libkvshm_internal_la_SOURCES = \
 	lib/recency.h \
 	lib/segment.c \
 	lib/segment.h \
+	lib/spill_file.c \
+	lib/spill_file.h \
+	lib/spill_layout.h \
 	lib/sys.c \
 	lib/sys.h \
 	lib/tokens.c \

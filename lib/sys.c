@@ -10,9 +10,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <linux/fs.h>
 #include <linux/futex.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/resource.h>
@@ -109,6 +111,32 @@ static int real_pread(int fd, void *to, size_t size, uint64_t offset)
 static int real_pwrite(int fd, const void *from, size_t size, uint64_t offset)
 {
     OUTCOME(pwrite(fd, from, at_most_int(size), (off_t)offset));
+}
+
+static int real_sync(int fd)
+{
+    OUTCOME(fsync(fd));
+}
+
+static int real_sync_data(int fd)
+{
+    OUTCOME(fdatasync(fd));
+}
+
+static int real_direct_align(int fd, uint32_t *memory, uint32_t *offset)
+{
+    struct statx status;
+    int before = errno;
+    int code = outcome(statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &status), before);
+
+    *memory = code == 0 && status.stx_mask & STATX_DIOALIGN ? status.stx_dio_mem_align : 0;
+    *offset = code == 0 && status.stx_mask & STATX_DIOALIGN ? status.stx_dio_offset_align : 0;
+    return code;
+}
+
+static int real_device_bytes(int fd, uint64_t *out)
+{
+    OUTCOME(ioctl(fd, BLKGETSIZE64, out));
 }
 
 static int real_linkat(const char *path, int dir, const char *name)

@@ -24,6 +24,9 @@
  * may fail is in tests/faults.def, which has a line for each.
  *
  * open         also with O_TMPFILE, then path is the directory
+ * sync         fsync; sync_data: fdatasync
+ * direct_align statx: multiples that O_DIRECT wants of addresses, and of offsets and lengths; 0, 0: it does not say
+ * device_bytes size of a block device
  * dir_read     getdents64: bytes of struct dirent64 read, 0 at the end
  * space        fallocate from offset on; -EINTR is the caller's to repeat
  * lock_set     OFD lock of length bytes at offset (0: to the end): F_RDLCK, F_WRLCK or F_UNLCK; -EAGAIN if held
@@ -52,6 +55,10 @@
     CALL(pread, (int fd, void *to, size_t size, uint64_t offset), (fd, to, size, offset)) \
     CALL(pwrite, (int fd, const void *from, size_t size, uint64_t offset),                \
          (fd, from, size, offset))                                                        \
+    CALL(sync, (int fd), (fd))                                                            \
+    CALL(sync_data, (int fd), (fd))                                                       \
+    CALL(direct_align, (int fd, uint32_t *memory, uint32_t *offset), (fd, memory, offset)) \
+    CALL(device_bytes, (int fd, uint64_t *out), (fd, out))                                \
     CALL(linkat, (const char *path, int dir, const char *name), (path, dir, name))        \
     CALL(unlinkat, (int dir, const char *name), (dir, name))                              \
     CALL(dir_read, (int dir, void *to, size_t size), (dir, to, size))                     \

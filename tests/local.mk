@@ -35,6 +35,7 @@ MODULE_TESTS = \
 	tests/check_recency \
 	tests/check_seed \
 	tests/check_segment \
+	tests/check_spill_file \
 	tests/check_sys \
 	tests/check_tokens \
 	tests/check_tsan \
