@@ -12,6 +12,7 @@
 #include <limits.h>
 #include <linux/fs.h>
 #include <linux/futex.h>
+#include <linux/stat.h> /* statx, which not every C library has */
 #include <string.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
@@ -127,7 +128,7 @@ static int real_direct_align(int fd, uint32_t *memory, uint32_t *offset)
 {
     struct statx status;
     int before = errno;
-    int code = outcome(statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &status), before);
+    int code = outcome(syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &status), before);
 
     *memory = code == 0 && status.stx_mask & STATX_DIOALIGN ? status.stx_dio_mem_align : 0;
     *offset = code == 0 && status.stx_mask & STATX_DIOALIGN ? status.stx_dio_offset_align : 0;

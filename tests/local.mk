@@ -138,10 +138,12 @@ SCRIPT_TESTS = \
 	tests/header.sh \
 	tests/hot_path_strace.sh \
 	tests/install.sh \
+	tests/load.sh \
 	tests/man_examples.sh \
 	tests/man_lint.sh \
 	tests/man_names.sh \
 	tests/man_tables.sh \
+	tests/musl.sh \
 	tests/mutants_table.sh \
 	tests/readme_example.sh \
 	tests/tool_ctl.sh \
@@ -272,6 +274,8 @@ EXTRA_DIST += \
 	tests/bench_interrupt.py \
 	tests/header_c11.c \
 	tests/header_cxx17.cc \
+	tests/load_host.c \
+	tests/load_host.py \
 	tests/README.md \
 	tests/man_names.py \
 	tests/mutants.py \
