@@ -47,6 +47,7 @@
 #define PAGES_MIN     8
 #define WHY_BYTES     256
 #define REMEDY_BYTES  192
+#define CUT           "..."
 
 const char *kvshm__backing_word(uint32_t backing)
 {
@@ -79,12 +80,13 @@ static const char *size_word(uint32_t page_size)
 /* B1: append "word: why" to the reason; what does not fit is cut off. */
 static void note(struct kvshm__ways *ways, uint32_t backing, const char *why)
 {
-    size_t length = strlen(ways->reason);
+    size_t length = strlen(ways->reason), room = sizeof(ways->reason) - length;
 
     if (ways->asked != KVSHM_BACKING_AUTO)
         return;
-    snprintf(ways->reason + length, sizeof(ways->reason) - length, "%s%s: %s",
-             length > 0 ? "; " : "", kvshm__backing_word(backing), why);
+    if ((size_t)snprintf(ways->reason + length, room, "%s%s: %s", length > 0 ? "; " : "",
+                         kvshm__backing_word(backing), why) >= room)
+        memcpy(ways->reason + sizeof(ways->reason) - sizeof(CUT), CUT, sizeof(CUT));
 }
 
 static int refuse(struct kvshm__ways *ways, uint32_t backing, int code, const char *remedy,
@@ -269,7 +271,7 @@ static int no_mount(const struct looking *l, uint32_t backing, uint32_t page_siz
     snprintf(remedy, sizeof(remedy),
              "mkdir -p /dev/hugepages-%s; mount -t hugetlbfs -o pagesize=%s none /dev/hugepages-%s",
              size_word(page_size), size_word(page_size), size_word(page_size));
-    return refuse(l->ways, backing, -ENODEV, remedy, "no hugetlbfs of %s is mounted",
+    return refuse(l->ways, backing, -ENODEV, remedy, "no hugetlbfs of %s mounted",
                   size_word(page_size));
 }
 
@@ -401,11 +403,10 @@ static int pool_too_small(struct kvshm__ways *ways, const struct kvshm__way *way
              pool->configured + (needed - pool->free), way->page_size / 1024);
     if (pool->all == 0)
         return refuse(ways, way->backing, -ENOSPC, remedy,
-                      "the pool of %s pages is empty, %" PRIu64 " needed",
-                      size_word(way->page_size), needed);
+                      "the pool is empty, %" PRIu64 " pages needed", needed);
     return refuse(ways, way->backing, -ENOSPC, remedy,
-                  "%" PRIu64 " of %" PRIu64 " pages of %s are free, %" PRIu64 " needed", pool->free,
-                  pool->all, size_word(way->page_size), needed);
+                  "%" PRIu64 " of %" PRIu64 " pages free, %" PRIu64 " needed", pool->free,
+                  pool->all, needed);
 }
 
 static int mount_too_small(struct kvshm__ways *ways, const struct kvshm__way *way, const char *path,
@@ -417,8 +418,8 @@ static int mount_too_small(struct kvshm__ways *ways, const struct kvshm__way *wa
              "mount -t hugetlbfs -o pagesize=%s,size=%" PRIu64 " none DIRECTORY, or ask for less",
              size_word(way->page_size), (site->pages - site->pages_free + needed) * way->page_size);
     return refuse(ways, way->backing, -ENOSPC, remedy,
-                  "%.100s has %" PRIu64 " of %" PRIu64 " pages of %s free, %" PRIu64 " needed",
-                  path, site->pages_free, site->pages, size_word(way->page_size), needed);
+                  "%.100s has %" PRIu64 " of %" PRIu64 " pages free, %" PRIu64 " needed", path,
+                  site->pages_free, site->pages, needed);
 }
 
 int kvshm__backing_room(const struct kvshm__places *places, const struct kvshm__turn *turn,
@@ -535,7 +536,7 @@ int kvshm__backing_measure(struct kvshm__ways *ways, unsigned i, int fd,
                            kvshm_strerror(code));
     if (had >= all)
         return 0;
-    snprintf(why, sizeof(why), "%" PRIu64 " of %" PRIu64 " hugepages were had", had, all);
+    snprintf(why, sizeof(why), "%" PRIu64 " of %" PRIu64 " hugepages had", had, all);
     if (ways->asked == KVSHM_BACKING_AUTO && had >= all / 2) {
         note(ways, way->backing, why);
         return 0;

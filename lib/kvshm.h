@@ -311,14 +311,15 @@ KVSHM_API void kvshm_config_init_sized(struct kvshm_config *config, size_t size)
 /*
  * Create an arena and attach to it.
  *
- * name    [A-Za-z0-9][A-Za-z0-9._-]{0,63}; it becomes a file in KVSHM_DIR if that is set, else in the POSIX
- *         shared-memory directory
+ * name    [A-Za-z0-9][A-Za-z0-9._-]{0,63}; it becomes a file in KVSHM_DIR if that is set, else in a mount of hugetlbfs
+ *         or in the POSIX shared-memory directory, as .backing wants it
  * config  geometry and one of .frames and .memory_bytes at least
  * flags   KVSHM_POPULATE or 0
  * out     the handle; NULL after an error
  *
- * 0; -EINVAL (name, flag, a field), KVSHM_E_GEOMETRY, -EEXIST, -ENOSPC (numbers and remedy in the message),
- * -EFBIG (RLIMIT_FSIZE), KVSHM_E_BUSY_CREATORS, -errno of the system. Nothing is left behind by an error, nor by a
+ * 0; -EINVAL (name, flag, a field), KVSHM_E_GEOMETRY, -EEXIST, KVSHM_E_CONFLICT, -ENOSPC (numbers and remedy in the
+ * message), -ENODEV, -ENOMEM, -EACCES, -EROFS (the backing asked for is not to be had), -EFBIG (RLIMIT_FSIZE), -E2BIG (too
+ * many mounts), KVSHM_E_BUSY_CREATORS, -errno of the system. Nothing is left behind by an error, nor by a
  * creator that is killed. Blocks while it takes the memory, and up to 10 s while others create.
  */
 KVSHM_API int kvshm_create(const char *name, const struct kvshm_config *config, unsigned flags, kvshm **out);

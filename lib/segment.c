@@ -68,6 +68,11 @@ static int open_nameless(const char *dir, int *fd)
             "the file system of %s makes no nameless files (O_TMPFILE); use one that "
             "does: tmpfs, ext4, xfs",
             dir);
+    if (code == -ENOSPC)
+        return kvshm__fail(code,
+                           "%s takes no more files; remove some, or mount it with a larger "
+                           "nr_inodes=",
+                           dir);
     if (code == -EACCES)
         return kvshm__fail(code, "directory %s: %s; make it writable, or set KVSHM_DIR", dir,
                            kvshm_strerror(code));

@@ -5,6 +5,7 @@
 
 MODULE_TESTS = \
 	tests/check_arena \
+	tests/check_backing \
 	tests/check_bench \
 	tests/check_cache \
 	tests/check_client \
@@ -17,6 +18,7 @@ MODULE_TESTS = \
 	tests/check_fork \
 	tests/check_frames \
 	tests/check_hot_path \
+	tests/check_hugepages \
 	tests/check_index \
 	tests/check_insert \
 	tests/check_layout \
@@ -25,6 +27,7 @@ MODULE_TESTS = \
 	tests/check_look \
 	tests/check_mend \
 	tests/check_message \
+	tests/check_mounts \
 	tests/check_pages \
 	tests/check_place \
 	tests/check_plan \
@@ -185,6 +188,8 @@ check_LTLIBRARIES = tests/libsupport.la
 tests_libsupport_la_SOURCES = \
 	tests/audit.c \
 	tests/audit.h \
+	tests/host.c \
+	tests/host.h \
 	tests/inside.c \
 	tests/inside.h \
 	tests/support.c \
