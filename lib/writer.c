@@ -10,6 +10,12 @@
 #define SPINS 200
 #define SLEEP_NS 10000000u
 
+/*
+ * The most that counts between two looks at an owner. A waiter that did not run for longer was stopped itself, perhaps
+ * with the owner (a debugger, a frozen control group), and has not seen that the owner stood still.
+ */
+#define UNWATCHED_NS 100000000u
+
 /* What a waiter saw of the owner: the same again means that it has not moved. */
 struct sight {
     uint64_t owner, turn, progress;
@@ -77,7 +83,7 @@ static int acquire_contended(kvshm *kv)
     struct kvshm_lock *lock = &kv->header->lock;
     struct sight before = {0, 0, 0};
     struct sight known = {kv->stalled_owner, kv->stalled_turn, kv->stalled_progress};
-    uint64_t since = 0;
+    uint64_t watched_ns = 0, last_ns = 0;
 
     for (;;) {
         if (take(kv, 0))
@@ -89,12 +95,15 @@ static int acquire_contended(kvshm *kv)
             return 1;
         if (same(now, known))
             return stalled(kv, now);
-        uint64_t t = kvshm__sys.monotonic_ns();
+        uint64_t now_ns = kvshm__sys.monotonic_ns();
         if (!same(now, before)) {
             before = now;
-            since = t;
+            watched_ns = 0;
+        } else {
+            watched_ns += now_ns - last_ns < UNWATCHED_NS ? now_ns - last_ns : UNWATCHED_NS;
         }
-        if ((t - since) / 1000000 >= KVSHM__LOAD(&kv->header->settings.stall_ms))
+        last_ns = now_ns;
+        if (watched_ns / 1000000 >= KVSHM__LOAD(&kv->header->settings.stall_ms))
             return stalled(kv, now);
         sleep_on(lock, now.owner);
     }

@@ -369,6 +369,31 @@ START_TEST(test_stall_ms_0_waits_for_nobody)
 }
 END_TEST
 
+static void both_are_stopped(void)
+{
+    if (sleeps == 2)
+        now_ns += UINT64_C(3600000000000); /* an hour in which neither ran */
+    if (sleeps == 4)
+        kvshm__writer_release(owner);
+}
+
+/* Who was stopped while it waited has not seen the owner stand still. */
+START_TEST(test_a_waiter_that_was_stopped_goes_on_waiting)
+{
+    kvshm *kv = in_create(4, 8, 4);
+
+    owner = in_attach();
+    KVSHM__STORE(&kv->header->settings.stall_ms, 250);
+    ts_is(kvshm__writer_acquire(owner), 0);
+    while_asleep = both_are_stopped;
+    ts_is(kvshm__writer_acquire(kv), 0);
+    ck_assert_uint_eq(sleeps, 4);
+    kvshm__writer_release(kv);
+    ts_detach(owner);
+    ts_detach(kv);
+}
+END_TEST
+
 /* A refusal leaves the handle as it was: its threads are not locked out. */
 START_TEST(test_stalled_gives_the_mutex_back)
 {
@@ -406,6 +431,7 @@ int main(void)
     tcase_add_test(tcase, test_stalled_is_told_after_stall_ms_then_at_once);
     tcase_add_loop_test(tcase, test_who_moves_is_not_stalled, 0, 2);
     tcase_add_test(tcase, test_stall_ms_0_waits_for_nobody);
+    tcase_add_test(tcase, test_a_waiter_that_was_stopped_goes_on_waiting);
     tcase_add_test(tcase, test_stalled_gives_the_mutex_back);
     suite_add_tcase(suite, tcase);
     srunner_run_all(runner, CK_ENV);
