@@ -274,6 +274,7 @@ static void clear_words(kvshm *kv)
     kvshm_a64 *reservations = kv->reservations + (size_t)kv->place * kv->max_leases;
     kvshm_a64 *totals = kv->header->totals;
     uint32_t high = KVSHM__LOAD(&client->lease_high);
+    bool cancelled = false;
 
     for (uint32_t i = 0; i < high && i < kv->max_leases; i++) {
         KVSHM__STORE_REL(&leases[i].word, 0);
@@ -283,11 +284,16 @@ static void clear_words(kvshm *kv)
             move_counter(&leases[i].counters[c], &totals[KVSHM__COUNTERS_ROOM - 4 + c]);
     }
     KVSHM__STORE_REL(&client->lease_high, 0);
-    KVSHM__STORE(&client->device_frames, 0); /* a place given back may still count what its sweep did not reach */
+    KVSHM__STORE(&client->device_frames, 0); /* a rebuild that ran while the place was given back */
     for (uint32_t i = 0; i < kv->max_leases; i++) {
-        if (KVSHM__LOAD(&reservations[i]) != KVSHM__RESERVATION_EMPTY)
-            KVSHM__STORE_REL(&reservations[i], KVSHM__RESERVATION_EMPTY);
+        if (KVSHM__LOAD(&reservations[i]) == KVSHM__RESERVATION_EMPTY)
+            continue;
+        KVSHM__STORE_REL(&reservations[i], KVSHM__RESERVATION_EMPTY);
+        cancelled = true;
     }
+    /* Whoever gave the place back had cancelled them, and a sweep that runs no longer finds them marked here. */
+    if (cancelled)
+        KVSHM__STORE_REL(&kv->header->sweep_wanted, 1);
 }
 
 /* Field 22 of /proc/self/stat; 0 if it cannot be told. It comes behind the last ')', the end of field 2. */
@@ -367,6 +373,8 @@ void kvshm__client_give(kvshm *kv)
 {
     for (unsigned i = 0; i < KVSHM__JOINS; i++)
         KVSHM__STORE_REL(&kv->clients[kv->place].joins[i], 0);
+    /* All of them are cancelled. Who takes the place and dies at once must not leave it with our count. */
+    KVSHM__STORE_REL(&kv->clients[kv->place].device_frames, 0);
     kvshm__cas(number_of(kv, kv->place), kv->client, 0);
 }
 

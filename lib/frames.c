@@ -55,6 +55,16 @@ uint32_t kvshm__frames_take(kvshm *kv, uint64_t owner)
     return frame;
 }
 
+/* By compare-and-swap: its client may give the place back now, and who takes it over begins with 0. */
+static void one_device_frame_less(kvshm_a64 *count)
+{
+    uint64_t n;
+
+    do {
+        n = KVSHM__LOAD(count);
+    } while (n > 0 && !kvshm__cas(count, n, n - 1));
+}
+
 /* The derived side of a reserved frame's change of owner. */
 static void no_longer_reserved(kvshm *kv, uint64_t owner)
 {
@@ -65,8 +75,8 @@ static void no_longer_reserved(kvshm *kv, uint64_t owner)
     KVSHM__ADD(&derived(kv)->frames_reserved, -1);
     if (kind == KVSHM__OWNER_DEVICE) {
         int place = kvshm__client_find(kv, kvshm__owner_client(owner));
-        if (place >= 0 && KVSHM__LOAD(&kv->clients[place].device_frames) > 0)
-            KVSHM__ADD(&kv->clients[place].device_frames, -1);
+        if (place >= 0)
+            one_device_frame_less(&kv->clients[place].device_frames);
     }
 }
 
@@ -204,7 +214,10 @@ static uint64_t device_frames_of(const kvshm *kv, uint64_t client)
     return count;
 }
 
-/* A count is stored once, whole: while it is not 0 nobody takes the place over. */
+/*
+ * A count is stored once, whole: while it is not 0 nobody takes the place over. If its client gives the place back
+ * meanwhile, whoever takes it has none, and says so, but perhaps before our store: then its number is seen here.
+ */
 static void rebuild_device_frames(kvshm *kv, bool any)
 {
     for (uint32_t i = 0; i < kv->max_clients; i++) {
@@ -212,6 +225,9 @@ static void rebuild_device_frames(kvshm *kv, bool any)
         uint64_t number = KVSHM__LOAD_ACQ(&client->number);
         if (any || KVSHM__LOAD(&client->device_frames) != 0)
             KVSHM__STORE(&client->device_frames, number ? device_frames_of(kv, number) : 0);
+        KVSHM__FENCE(memory_order_seq_cst);
+        if (KVSHM__LOAD_SEQ(&client->number) != number)
+            KVSHM__STORE(&client->device_frames, 0);
         kvshm__writer_progress(kv);
         KVSHM__STORE(&client->swept, 0);
     }

@@ -266,6 +266,53 @@ START_TEST(test_i3_hold_stores_its_word_first)
 }
 END_TEST
 
+/* ---- Clients that go while a sweep runs ------------------------------------------------------------------------- */
+
+static kvshm *leaving, *coming;
+static unsigned goes_at; /* the store of the sweep before which they go */
+
+/* The client whose frames are swept gives its place back, and another takes it, and clears its words. */
+static void go_and_come(void)
+{
+    if (looks != goes_at)
+        return;
+    ts_detach(leaving);
+    leaving = NULL;
+    coming = in_attach();
+}
+
+/* F2: all frames of the cancelled reservation are had, by that sweep or by the next; so they are after a rebuild. */
+START_TEST(test_f2_a_client_goes_during_the_sweep_of_its_frames)
+{
+    unsigned flags = _i % 2 ? KVSHM_DEVICE : 0;
+
+    for (goes_at = 1;; goes_at++) {
+        kvshm *kv = in_create(4, 4, 8);
+        struct kvshm_reservation r;
+
+        leaving = in_attach();
+        coming = NULL;
+        ts_is(kvshm_reserve(leaving, 3, flags, &r), 0);
+        kvshm_cancel(leaving, &r);
+        KVSHM__STORE(&kv->header->settings.stall_ms, 0); /* one thread plays both: leaving does not wait */
+        ts_is(kvshm__mend_lock(kv), 0);
+        if (_i < 2)
+            WATCHED(go_and_come, kvshm__frames_sweep(kv, 0));
+        else
+            WATCHED(go_and_come, kvshm__frames_rebuild(kv));
+        kvshm__mend_unlock(kv);
+        ts_is(kvshm_reserve(kv, 4, 0, &r), 0);
+        kvshm_cancel(kv, &r);
+        in_audit(kv);
+        ts_detach(coming ? coming : leaving);
+        ts_detach(kv);
+        ts_is(kvshm_unlink("inside", 0), 0);
+        if (looks < goes_at)
+            break;
+    }
+}
+END_TEST
+
 /* ---- Between the look and the lease ----------------------------------------------------------------------------- */
 
 static unsigned moves_left;
@@ -485,6 +532,7 @@ int main(void)
     tcase_add_test(tcase, test_the_lock_is_of_who_takes_it_first);
     tcase_add_test(tcase, test_w1_a_record_is_odd_while_it_is_written);
     tcase_add_test(tcase, test_f2_what_is_cancelled_during_a_sweep_is_the_next_ones);
+    tcase_add_loop_test(tcase, test_f2_a_client_goes_during_the_sweep_of_its_frames, 0, 4);
     suite_add_tcase(suite, tcase);
     srunner_run_all(runner, CK_ENV);
     failed = srunner_ntests_failed(runner);
