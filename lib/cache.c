@@ -229,6 +229,12 @@ static int take(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest
         if (got == KVSHM__LEASE_NONE_LEFT)
             return kvshm__fail(KVSHM_E_LEASES, "all %u lease words of this client are taken; release some, or create "
                                "the arena with a larger max_leases", kv->max_leases);
+        /* Named since we asked, and perhaps before the page was made: then it is not for this handle. */
+        int err = check_leasing(kv);
+        if (err) {
+            kvshm__lease_drop(kv, word);
+            return err;
+        }
         lease->tokens = walk.tokens;
         lease->pages = walk.pages;
         lease->kv = kv;

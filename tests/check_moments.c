@@ -231,9 +231,27 @@ static void write_other_text(void)
     kvshm__seq_write_end(&r->seq);
 }
 
+static void forget_fingerprint(void)
+{
+    KVSHM__STORE(&writer->header->has_fingerprint, 0);
+}
+
+/* The reader named none: what is cached from now on is not for it. */
+static void name_fingerprint(void)
+{
+    struct kvshm_config expect;
+    kvshm *kv;
+
+    kvshm_config_init(&expect);
+    memset(expect.fingerprint, 7, sizeof(expect.fingerprint));
+    ts_is(kvshm_attach("inside", &expect, 0, &kv), 0);
+    in_put(kv, 0, 8);
+    ts_detach(kv);
+}
+
 /* ---- Scenes ----------------------------------------------------------------------------------------------------------- */
 
-enum may { HIT = 1, MISS = 2 };
+enum may { HIT = 1, MISS = 2, TOLD = 4 /* KVSHM_E_FINGERPRINT */ };
 
 static const struct scene {
     const char *name;
@@ -266,6 +284,10 @@ static const struct scene {
     {"look at two texts", of_one_page, find_mixed, publish_text, write_other_text, MISS, false},
     {"lookup of a key replaced, its record left", of_a_key, lookup, put_a_key, replace_a_key_alone,
      HIT, false},
+    {"lookup while a fingerprint is named", of_two_pages, lookup, forget_fingerprint,
+     name_fingerprint, MISS | TOLD, false},
+    {"match while a fingerprint is named", of_more_pages, match, forget_fingerprint,
+     name_fingerprint, MISS | TOLD, false},
 };
 #define SCENES ((int)(sizeof(scenes) / sizeof(*scenes)))
 
@@ -336,7 +358,9 @@ static void check_answer(const struct scene *scene, uint64_t at)
 {
     bool hit = is_hit(scene), right = true;
 
-    if (hit)
+    if (talk->answer == KVSHM_E_FINGERPRINT)
+        right = scene->may & TOLD;
+    else if (hit)
         right = scene->may & HIT && talk->wrong == 0 && right_length(scene);
     else
         right = scene->may & MISS &&
