@@ -17,6 +17,7 @@ MODULE_TESTS = \
 	tests/check_faults \
 	tests/check_fork \
 	tests/check_frames \
+	tests/check_hosts \
 	tests/check_hot_path \
 	tests/check_hugepages \
 	tests/check_index \
