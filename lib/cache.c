@@ -30,7 +30,7 @@ static int check_handle(kvshm *kv)
 {
     if (!kv)
         return kvshm__fail(-EINVAL, "the handle is NULL");
-    return kvshm__fork_check(kv);
+    return kvshm__forked(kv) ? kvshm__fork_check(kv) : 0;
 }
 
 /* A handle that may take leases. */
@@ -255,7 +255,7 @@ static int find(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest
 
     if (!lease)
         return kvshm__fail(-EINVAL, "the lease is NULL");
-    memset(lease, 0, sizeof(*lease));
+    kvshm__lease_empty(lease);
     if ((err = check_handle(kv)) || (err = check_flags(flags, KVSHM_PEEK | KVSHM_TOUCH)) ||
         (err = check_prefix(prefix)))
         return err;
@@ -274,7 +274,7 @@ KVSHM_API int kvshm_lookup(kvshm *kv, const struct kvshm_prefix *prefix, unsigne
 KVSHM_API int kvshm_match(kvshm *kv, const struct kvshm_prefix *prefix, unsigned flags, struct kvshm_lease *lease)
 {
     if (lease && prefix && !prefix->tokens && kv && !kvshm__forked(kv)) {
-        memset(lease, 0, sizeof(*lease));
+        kvshm__lease_empty(lease);
         return kvshm__fail(-EINVAL, "a key-only prefix has no tokens to match; use kvshm_lookup()");
     }
     return find(kv, prefix, &longest, flags, lease);
@@ -363,7 +363,7 @@ KVSHM_API void kvshm_release(kvshm *kv, struct kvshm_lease *lease)
     if (lease_good(lease) && lease->word < kv->max_leases &&
         KVSHM__LOAD(&kvshm__own_leases(kv)[lease->word].word) == kvshm__lease_value(lease->page, lease->page_seq))
         kvshm__lease_drop(kv, lease->word);
-    memset(lease, 0, sizeof(*lease));
+    kvshm__lease_empty(lease);
 }
 
 /* ---- Copying out -------------------------------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 #define KVSHM_HANDLE_H
 
 #include <pthread.h>
+#include <string.h>
 #include <sys/types.h>
 
 #include "atomics.h"
@@ -81,6 +82,18 @@ struct kvshm {
 static inline bool kvshm__forked(const struct kvshm *kv)
 {
     return KVSHM__LOAD((kvshm_a64 *)kv->fork_page) == 0;
+}
+
+/* Make a lease empty. (In two parts, which compilers write out as stores; a whole one may become a slow string
+   instruction.) */
+static inline void kvshm__lease_empty(struct kvshm_lease *lease)
+{
+    struct half {
+        uint64_t word[8];
+    } *halves = (struct half *)lease;
+    static_assert(sizeof(struct kvshm_lease) == 2 * sizeof(struct half), "two halves");
+    memset(&halves[0], 0, sizeof(halves[0]));
+    memset(&halves[1], 0, sizeof(halves[1]));
 }
 
 static inline struct kvshm_page_text *kvshm__text(const struct kvshm *kv, uint32_t record)

@@ -6,6 +6,9 @@
 /* Pages whose words, records and texts are fetched ahead of the walk. */
 #define AHEAD 16
 
+/* Bytes of a text that are fetched ahead: the processor sees the rest coming. */
+#define AHEAD_TEXT 320
+
 /* ---- Where words stand ------------------------------------------------------------------------------------ */
 
 static uint32_t scaled(uint64_t hash, uint32_t n)
@@ -37,8 +40,11 @@ static uint64_t word_for(uint64_t hash, uint32_t record)
 
 enum look { NO, YES, CHANGED };
 
+/* Part of a hit: the compiler is to fit it to each place from which it is called. */
+#define HOT inline __attribute__((always_inline))
+
 /* One look at the record that a word names. */
-static enum look look_at(const kvshm *kv, uint32_t record, const struct kvshm__page_spec *spec, uint64_t parent_seq,
+static HOT enum look look_at(const kvshm *kv, uint32_t record, const struct kvshm__page_spec *spec, uint64_t parent_seq,
                          bool also_limbo, struct kvshm__found *out, uint64_t *place_seen)
 {
     const struct kvshm_record *r = &kv->records[record];
@@ -71,7 +77,7 @@ static enum look look_at(const kvshm *kv, uint32_t record, const struct kvshm__p
     return YES;
 }
 
-static enum look look_at_word(const kvshm *kv, kvshm_a64 *at, const struct kvshm__page_spec *spec,
+static HOT enum look look_at_word(const kvshm *kv, kvshm_a64 *at, const struct kvshm__page_spec *spec,
                               uint64_t parent_seq, bool also_limbo, struct kvshm__found *out)
 {
     for (int i = 0; i < KVSHM__LOOKS; i++) {
@@ -80,6 +86,10 @@ static enum look look_at_word(const kvshm *kv, kvshm_a64 *at, const struct kvshm
         if (word >> 32 != (uint32_t)spec->hash || record == KVSHM__NO_RECORD)
             return NO;
         uint64_t place = 0;
+        if (spec->key) {
+            __builtin_prefetch(&kv->recency[record], 1);
+            __builtin_prefetch(kvshm__text(kv, record)->words);
+        }
         enum look answer = look_at(kv, record, spec, parent_seq, also_limbo, out, &place);
         if (answer == YES) {
             out->word = word;
@@ -94,13 +104,23 @@ static enum look look_at_word(const kvshm *kv, kvshm_a64 *at, const struct kvshm
     return CHANGED;
 }
 
-static bool find_in(const kvshm *kv, struct kvshm_bucket *bucket, const struct kvshm__page_spec *spec,
-                    uint64_t parent_seq, bool also_limbo, struct kvshm__found *out, bool *gave_up)
+/* Bit i: word i of the bucket has these bits of a hash. */
+static inline uint32_t alike(const struct kvshm_bucket *bucket, uint64_t hash)
 {
-    for (uint32_t i = 0; i < KVSHM__BUCKET_WORDS; i++) {
-        if (KVSHM__LOAD(&bucket->word[i]) >> 32 != (uint32_t)spec->hash)
-            continue;
-        enum look answer = look_at_word(kv, &bucket->word[i], spec, parent_seq, also_limbo, out);
+    uint32_t bits = 0;
+
+#pragma GCC unroll 8
+    for (uint32_t i = 0; i < KVSHM__BUCKET_WORDS; i++)
+        bits |= (uint32_t)(KVSHM__LOAD((kvshm_a64 *)&bucket->word[i]) >> 32 == (uint32_t)hash) << i;
+    return bits;
+}
+
+static HOT bool find_in(const kvshm *kv, struct kvshm_bucket *bucket, const struct kvshm__page_spec *spec,
+                        uint64_t parent_seq, bool also_limbo, struct kvshm__found *out, bool *gave_up)
+{
+    for (uint32_t bits = alike(bucket, spec->hash); bits; bits &= bits - 1) {
+        kvshm_a64 *at = &bucket->word[__builtin_ctz(bits)];
+        enum look answer = look_at_word(kv, at, spec, parent_seq, also_limbo, out);
         if (answer == YES)
             return true;
         if (answer == CHANGED)
@@ -109,8 +129,8 @@ static bool find_in(const kvshm *kv, struct kvshm_bucket *bucket, const struct k
     return false;
 }
 
-bool kvshm__index_find(const kvshm *kv, const struct kvshm__page_spec *spec, uint64_t parent_seq, bool also_limbo,
-                       struct kvshm__found *out, bool *gave_up)
+static HOT bool find(const kvshm *kv, const struct kvshm__page_spec *spec, uint64_t parent_seq, bool also_limbo,
+                     struct kvshm__found *out, bool *gave_up)
 {
     if (find_in(kv, first_bucket(kv, spec->hash), spec, parent_seq, also_limbo, out, gave_up) ||
         find_in(kv, second_bucket(kv, spec->hash), spec, parent_seq, also_limbo, out, gave_up))
@@ -119,22 +139,38 @@ bool kvshm__index_find(const kvshm *kv, const struct kvshm__page_spec *spec, uin
     return false;
 }
 
+bool kvshm__index_find(const kvshm *kv, const struct kvshm__page_spec *spec, uint64_t parent_seq, bool also_limbo,
+                       struct kvshm__found *out, bool *gave_up)
+{
+    return find(kv, spec, parent_seq, also_limbo, out, gave_up);
+}
+
+static void fetch_buckets(const kvshm *kv, uint64_t hash)
+{
+    __builtin_prefetch(first_bucket(kv, hash));
+    __builtin_prefetch(second_bucket(kv, hash));
+}
+
 /* Fetch what a look at the page of this hash will read: its record and the beginning of its text. */
-static void prefetch_record(const kvshm *kv, uint64_t hash)
+static inline void fetch_page(const kvshm *kv, uint64_t hash, bool last)
 {
     struct kvshm_bucket *bucket = first_bucket(kv, hash);
+    uint32_t bits = alike(bucket, hash);
 
-    for (uint32_t i = 0; i < KVSHM__BUCKET_WORDS; i++) {
-        uint64_t word = KVSHM__LOAD(&bucket->word[i]);
-        uint32_t record = kvshm__index_record(kv, word);
-        if (word >> 32 != (uint32_t)hash || record == KVSHM__NO_RECORD)
+    if (!bits) {
+        bucket = second_bucket(kv, hash);
+        bits = alike(bucket, hash);
+    }
+    for (; bits; bits &= bits - 1) {
+        uint32_t record = kvshm__index_record(kv, KVSHM__LOAD(&bucket->word[__builtin_ctz(bits)]));
+        if (record == KVSHM__NO_RECORD)
             continue;
         const char *text = (const char *)kvshm__text(kv, record);
         __builtin_prefetch(&kv->records[record]);
-        __builtin_prefetch(text);
-        __builtin_prefetch(text + KVSHM__LINE);
-        __builtin_prefetch(text + 2 * KVSHM__LINE);
-        __builtin_prefetch(text + 3 * KVSHM__LINE);
+        for (uint64_t i = 0; i < AHEAD_TEXT && i < kv->text_stride; i += KVSHM__LINE)
+            __builtin_prefetch(text + i);
+        if (last)
+            __builtin_prefetch(&kv->recency[record], 1);
     }
 }
 
@@ -175,7 +211,7 @@ static bool walk_step(struct walker *w, uint32_t m, uint64_t hash)
     struct kvshm__page_spec spec = spec_of(w, walk->tokens, m, hash);
     struct kvshm__found found;
 
-    if (!kvshm__index_find(w->kv, &spec, walk->deepest.seq, false, &found, &walk->gave_up))
+    if (!find(w->kv, &spec, walk->deepest.seq, false, &found, &walk->gave_up))
         return false;
     walk->deepest = found;
     walk->pages++;
@@ -195,11 +231,11 @@ static bool walk_whole(struct walker *w, uint32_t pages)
 
         for (uint32_t i = 0; i < n; i++) {
             hash = kvshm__hash_page(w->kv->secret, hash, w->prefix->tokens + (size_t)(window + i) * m, m);
-            __builtin_prefetch(first_bucket(w->kv, hash));
+            fetch_buckets(w->kv, hash);
             w->ahead[i] = hash;
         }
         for (uint32_t i = 0; i < n; i++)
-            prefetch_record(w->kv, w->ahead[i]);
+            fetch_page(w->kv, w->ahead[i], window + i + 1 == pages);
         for (uint32_t i = 0; i < n; i++) {
             if (!walk_step(w, m, w->ahead[i]))
                 return false;
@@ -249,8 +285,9 @@ void kvshm__index_find_key(const kvshm *kv, const struct kvshm_prefix *prefix, s
         .hash = kvshm__hash_key(kv->secret, prefix->adapter_id, prefix->tenant, prefix->key, KVSHM__KEY_DEEPEST),
     };
 
+    fetch_buckets(kv, spec.hash);
     *walk = (struct kvshm__walk){.deepest = {.record = KVSHM__NO_RECORD}};
-    if (!kvshm__index_find(kv, &spec, 0, false, &walk->deepest, &walk->gave_up))
+    if (!find(kv, &spec, 0, false, &walk->deepest, &walk->gave_up))
         return;
     if (walk->deepest.depth >= kv->record_count) { /* damage: no chain is so long */
         walk->deepest.record = KVSHM__NO_RECORD;

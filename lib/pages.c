@@ -10,58 +10,6 @@ static struct kvshm_derived *derived(const kvshm *kv)
 
 /* ---- Texts ------------------------------------------------------------------------------------------------ */
 
-static uint64_t word_of(const uint32_t *tokens)
-{
-    uint64_t word;
-    memcpy(&word, tokens, sizeof(word));
-    return word;
-}
-
-static uint64_t last_word_of(const uint32_t *token)
-{
-    uint32_t pair[2] = {*token, 0};
-    return word_of(pair);
-}
-
-static bool tokens_equal(const kvshm_a64 *words, const uint32_t *tokens, uint32_t m)
-{
-    uint64_t differ = 0;
-    uint32_t i = 0;
-
-    for (; i + 8 <= m; i += 8) {
-        const kvshm_a64 *w = words + i / 2;
-        differ = (KVSHM__LOAD((kvshm_a64 *)&w[0]) ^ word_of(tokens + i)) |
-                 (KVSHM__LOAD((kvshm_a64 *)&w[1]) ^ word_of(tokens + i + 2)) |
-                 (KVSHM__LOAD((kvshm_a64 *)&w[2]) ^ word_of(tokens + i + 4)) |
-                 (KVSHM__LOAD((kvshm_a64 *)&w[3]) ^ word_of(tokens + i + 6));
-        if (differ)
-            return false;
-    }
-    for (; i + 2 <= m; i += 2)
-        differ |= KVSHM__LOAD((kvshm_a64 *)&words[i / 2]) ^ word_of(tokens + i);
-    if (i < m)
-        differ |= KVSHM__LOAD((kvshm_a64 *)&words[i / 2]) ^ last_word_of(tokens + i);
-    return differ == 0;
-}
-
-static bool key_equal(const kvshm_a64 *words, const uint8_t *key)
-{
-    uint64_t differ = 0, in[KVSHM_KEY_BYTES / 8];
-
-    memcpy(in, key, sizeof(in));
-    for (uint32_t i = 0; i < KVSHM_KEY_BYTES / 8; i++)
-        differ |= KVSHM__LOAD((kvshm_a64 *)&words[i]) ^ in[i];
-    return differ == 0;
-}
-
-bool kvshm__text_equal(const struct kvshm_page_text *text, const struct kvshm__page_spec *spec)
-{
-    if (KVSHM__LOAD((kvshm_a64 *)&text->adapter_id) != spec->adapter_id ||
-        KVSHM__LOAD((kvshm_a64 *)&text->tenant) != spec->tenant)
-        return false;
-    return spec->key ? key_equal(text->words, spec->key) : tokens_equal(text->words, spec->tokens, spec->length);
-}
-
 static void text_write(struct kvshm_page_text *text, const struct kvshm__page_spec *spec)
 {
     KVSHM__STORE(&text->adapter_id, spec->adapter_id);
@@ -76,9 +24,9 @@ static void text_write(struct kvshm_page_text *text, const struct kvshm__page_sp
         return;
     }
     for (uint32_t i = 0; i + 2 <= spec->length; i += 2)
-        KVSHM__STORE(&text->words[i / 2], word_of(spec->tokens + i));
+        KVSHM__STORE(&text->words[i / 2], kvshm__token_word(spec->tokens + i));
     if (spec->length % 2)
-        KVSHM__STORE(&text->words[spec->length / 2], last_word_of(spec->tokens + spec->length - 1));
+        KVSHM__STORE(&text->words[spec->length / 2], kvshm__token_last(spec->tokens + spec->length - 1));
 }
 
 /* ---- Free records ----------------------------------------------------------------------------------------- */

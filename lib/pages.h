@@ -12,6 +12,12 @@
 #ifndef KVSHM_PAGES_H
 #define KVSHM_PAGES_H
 
+#include <string.h>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include "handle.h"
 
 #define KVSHM__NO_RECORD UINT32_MAX
@@ -93,7 +99,66 @@ static inline uint64_t kvshm__partial_bit(const kvshm *kv, uint32_t m)
     return UINT64_C(1) << (((m - 1) >> kv->partial_shift) & 63);
 }
 
+#if defined(__SSE2__) && !defined(KVSHM_TSAN)
+static inline __m128i kvshm__load_two(const kvshm_a64 *words)
+{
+    __m128i two;
+    __asm__ volatile("movdqu %1, %0" : "=x"(two) : "m"(words[0]), "m"(words[1]));
+    return two;
+}
+#endif
+
+/* The word of a text that holds these two tokens; this last one. */
+static inline uint64_t kvshm__token_word(const uint32_t *tokens)
+{
+    uint64_t word;
+    memcpy(&word, tokens, sizeof(word));
+    return word;
+}
+
+static inline uint64_t kvshm__token_last(const uint32_t *token)
+{
+    uint32_t pair[2] = {*token, 0};
+    return kvshm__token_word(pair);
+}
+
+/* Are these words the same, n of them? Relaxed loads. What is not in order with other writes is found by the sequence,
+   so x86 may load two words at once: each of them whole, since their addresses are multiples of 8. */
+static inline bool kvshm__words_equal(const kvshm_a64 *words, const void *as, uint32_t n)
+{
+    const uint8_t *bytes = as;
+    uint64_t differ = 0, in;
+    uint32_t i = 0;
+
+#if defined(__SSE2__) && !defined(KVSHM_TSAN)
+    __m128i same = _mm_set1_epi32(-1);
+
+    for (; i + 8 <= n; i += 8) {
+#pragma GCC unroll 4
+        for (uint32_t j = i; j < i + 8; j += 2)
+            same = _mm_and_si128(same, _mm_cmpeq_epi32(_mm_loadu_si128((const __m128i *)(bytes + 8 * j)),
+                                                       kvshm__load_two(words + j)));
+    }
+    differ = _mm_movemask_epi8(same) != 0xffff;
+#endif
+    for (; i < n; i++) {
+        memcpy(&in, bytes + 8 * i, sizeof(in));
+        differ |= KVSHM__LOAD((kvshm_a64 *)&words[i]) ^ in;
+    }
+    return differ == 0;
+}
+
 /* Do the text's tokens (or key) equal these? Relaxed loads: the caller looks at the sequence. */
-bool kvshm__text_equal(const struct kvshm_page_text *text, const struct kvshm__page_spec *spec);
+static inline bool kvshm__text_equal(const struct kvshm_page_text *text, const struct kvshm__page_spec *spec)
+{
+    if (KVSHM__LOAD((kvshm_a64 *)&text->adapter_id) != spec->adapter_id ||
+        KVSHM__LOAD((kvshm_a64 *)&text->tenant) != spec->tenant)
+        return false;
+    if (spec->key)
+        return kvshm__words_equal(text->words, spec->key, KVSHM_KEY_BYTES / 8);
+    return kvshm__words_equal(text->words, spec->tokens, spec->length / 2) &&
+           (spec->length % 2 == 0 || KVSHM__LOAD((kvshm_a64 *)&text->words[spec->length / 2]) ==
+                                         kvshm__token_last(spec->tokens + spec->length - 1));
+}
 
 #endif /* KVSHM_PAGES_H */

@@ -3,8 +3,9 @@
 
 #include <string.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #include "layout.h"
 
@@ -50,27 +51,84 @@ KVSHM_API uint64_t kvshm_hash_tokens(const uint32_t *tokens, size_t n)
     return h << 26 | h >> 38;
 }
 
-static uint64_t placed(const uint8_t *secret, const void *data, size_t bytes)
+/* ---- Placement ---------------------------------------------------------------------------------------------- */
+
+/* Words of the secret: the first 16 are the key of blocks, the rest of mixing. */
+static uint64_t key_word(const uint8_t *secret, uint32_t i)
 {
-    return XXH3_64bits_withSecret(data, bytes, secret, KVSHM__SECRET_BYTES);
+    uint64_t word;
+
+    memcpy(&word, secret + 8 * i, sizeof(word));
+    return word;
+}
+static_assert(KVSHM__SECRET_BYTES == 24 * sizeof(uint64_t), "16 words of blocks, 8 of mixing");
+
+/* So that each bit of h changes half of the bits. */
+static uint64_t finish(uint64_t h)
+{
+    h = (h ^ h >> 37) * 0x9e3779b97f4a7c15u;
+    return h ^ h >> 32;
 }
 
 uint64_t kvshm__hash_root(const uint8_t *secret, uint64_t adapter_id, uint64_t tenant)
 {
-    uint64_t in[2] = {adapter_id, tenant};
-    return placed(secret, in, sizeof(in));
+    return finish(fx_mix(adapter_id ^ key_word(secret, 16), tenant ^ key_word(secret, 17)) + key_word(secret, 18));
+}
+
+/* Tokens of a block. */
+#define BLOCK 32
+
+/* Two sums of products of each token and its neighbour, both with the block's key added to them, modulo 2^32 each: of
+   the first and second, and of the third and fourth of each four. */
+static void sum_block(const uint8_t *key, const uint32_t *tokens, uint64_t sum[2])
+{
+#ifdef __SSE2__
+    __m128i sums = _mm_setzero_si128();
+
+#pragma GCC unroll 8
+    for (uint32_t i = 0; i < BLOCK; i += 4) {
+        __m128i t = _mm_add_epi32(_mm_loadu_si128((const __m128i *)(tokens + i)),
+                                  _mm_loadu_si128((const __m128i *)(key + 4 * i)));
+        sums = _mm_add_epi64(sums, _mm_mul_epu32(t, _mm_srli_epi64(t, 32)));
+    }
+    _mm_storeu_si128((__m128i *)sum, sums);
+#else
+    sum[0] = sum[1] = 0;
+    for (uint32_t i = 0; i < BLOCK; i += 2) {
+        uint32_t k[2];
+        memcpy(k, key + 4 * i, sizeof(k));
+        sum[i / 2 % 2] += (uint64_t)(tokens[i] + k[0]) * (tokens[i + 1] + k[1]);
+    }
+#endif
 }
 
 uint64_t kvshm__hash_page(const uint8_t *secret, uint64_t parent, const uint32_t *tokens, uint32_t m)
 {
-    uint64_t in[3] = {parent, placed(secret, tokens, (size_t)m * sizeof(*tokens)), m};
-    return placed(secret, in, sizeof(in));
+    const uint64_t k0 = key_word(secret, 19), k1 = key_word(secret, 20);
+    uint32_t padded[BLOCK], i = 0;
+    uint64_t h = 0, sum[2];
+
+    for (; m - i >= BLOCK; i += BLOCK) {
+        sum_block(secret, tokens + i, sum);
+        h = fx_mix(sum[0] + k0, sum[1] ^ k1 ^ h);
+    }
+    if (i < m) {
+        memset(padded, 0, sizeof(padded));
+        memcpy(padded, tokens + i, (m - i) * sizeof(*tokens));
+        sum_block(secret, padded, sum);
+        h = fx_mix(sum[0] + k0, sum[1] ^ k1 ^ h);
+    }
+    return finish(fx_mix(parent ^ key_word(secret, 21), h ^ m ^ key_word(secret, 22)) ^ h);
 }
 
 uint64_t kvshm__hash_key(const uint8_t *secret, uint64_t adapter_id, uint64_t tenant, const uint8_t *key,
                          uint32_t position)
 {
-    uint64_t in[7] = {adapter_id, tenant, 0, 0, 0, 0, position};
-    memcpy(&in[2], key, KVSHM_KEY_BYTES);
-    return placed(secret, in, sizeof(in));
+    uint64_t in[KVSHM_KEY_BYTES / 8];
+
+    memcpy(in, key, sizeof(in));
+    return finish(fx_mix(in[0] ^ key_word(secret, 0), in[1] ^ key_word(secret, 1)) +
+                  fx_mix(in[2] ^ key_word(secret, 2), in[3] ^ key_word(secret, 3)) +
+                  fx_mix(adapter_id ^ key_word(secret, 4), tenant ^ key_word(secret, 5)) +
+                  fx_mix(position ^ key_word(secret, 6), key_word(secret, 7)));
 }

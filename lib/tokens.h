@@ -4,9 +4,10 @@
  *
  * Two, with two purposes. kvshm_hash_tokens() (kvshm.h) is the seed's FxHash, kept so that callers who name
  * prefixes by it find them; kvshm trusts it nowhere. The placement hash below says where a page's index word
- * stands: XXH3 under the arena's secret, so that who chooses prompts cannot choose buckets. It is chained, each
- * page's from its parent's, so the request alone gives the places of all its pages. Equal hashes cost a look
- * more, never a wrong answer: tokens are always compared.
+ * stands, under the arena's secret, so that who chooses prompts cannot choose buckets: sums of products of keyed
+ * tokens (NH of UMAC, RFC 4418: two blocks that differ have equal sums with a chance of 2^-32 over all keys), and
+ * keyed products of 64 bits folded to mix them. It is chained, each page's from its parent's, so the request alone
+ * gives the places of all its pages. Equal hashes cost a look more, never a wrong answer: tokens are always compared.
  */
 #ifndef KVSHM_TOKENS_H
 #define KVSHM_TOKENS_H
