@@ -195,7 +195,7 @@ static bool anything_cached(const kvshm *kv)
     for (uint32_t i = 0; i < kv->record_count && at1 - 1 < kv->record_count; i++) {
         if (KVSHM__LOAD(&kv->records[at1 - 1].epoch) == epoch)
             return true;
-        at1 = KVSHM__LOAD(&kv->recency[at1 - 1].link1);
+        at1 = KVSHM__LOAD(&kv->links[at1 - 1].link1);
     }
     return false;
 }

@@ -75,7 +75,7 @@ enum sight {
 
 static uint64_t stamp_of(const kvshm *kv, const struct kvshm__walk *walk)
 {
-    return KVSHM__LOAD_ACQ(&kv->recency[walk->deepest.record].stamp);
+    return KVSHM__LOAD_ACQ(&kv->records[walk->deepest.record].stamp);
 }
 
 /* Is the deepest record no longer the page that was found? What was read of it is then of another. */
@@ -138,7 +138,7 @@ static bool settle(const kvshm *kv, find_fn *find, const struct kvshm_prefix *pr
 /* A published child of the page that was found; false: none among the first few. */
 static bool child_of(const kvshm *kv, const struct kvshm__found *parent, struct kvshm__found *child)
 {
-    uint32_t child1 = KVSHM__LOAD(&kv->records[parent->record].child1);
+    uint32_t child1 = KVSHM__LOAD(&kv->links[parent->record].child1);
 
     for (int i = 0; i < SIBLINGS && child1 - 1 < kv->record_count; i++) {
         const struct kvshm_record *r = &kv->records[child1 - 1];
@@ -147,7 +147,7 @@ static bool child_of(const kvshm *kv, const struct kvshm__found *parent, struct 
         bool right = !(child->seq & 1) && KVSHM__LOAD((kvshm_a32 *)&r->parent1) == parent->record + 1 &&
                      KVSHM__LOAD((kvshm_a64 *)&r->parent_seq) == parent->seq &&
                      kvshm__place_published(KVSHM__LOAD((kvshm_a64 *)&r->place));
-        child1 = KVSHM__LOAD(&kv->recency[child1 - 1].next1);
+        child1 = KVSHM__LOAD(&kv->links[child1 - 1].next1);
         if (!kvshm__seq_read_retry(&r->seq, child->seq) && right)
             return true;
     }
@@ -160,7 +160,7 @@ static void touch_below(const kvshm *kv, struct kvshm__found page)
     struct kvshm__found child;
 
     for (uint32_t i = 0; i < kv->record_count && child_of(kv, &page, &child); i++) {
-        uint64_t stamp = KVSHM__LOAD(&kv->recency[child.record].stamp);
+        uint64_t stamp = KVSHM__LOAD(&kv->records[child.record].stamp);
         if (stamp != 0) {
             kvshm__recency_touch(kv, child.record, stamp);
             return;

@@ -33,27 +33,26 @@ static void count_leases(const kvshm *kv, uint32_t *counts)
 static bool read_entry(const kvshm *kv, uint32_t record, struct kvshm_entry *e)
 {
     const struct kvshm_record *r = &kv->records[record];
-    const struct kvshm_recency *c = &kv->recency[record];
-    const struct kvshm_page_text *text = kvshm__text(kv, record);
     uint64_t words[KVSHM_KEY_BYTES / 8];
     uint64_t seq = kvshm__seq_read_begin(&r->seq);
 
     memset(e, 0, sizeof(*e));
     e->size = sizeof(*e);
-    e->last_used = KVSHM__LOAD((kvshm_a64 *)&c->stamp);
+    e->last_used = KVSHM__LOAD((kvshm_a64 *)&r->stamp);
     uint32_t length = KVSHM__LOAD((kvshm_a32 *)&r->length);
     bool there = e->last_used != 0 && !(seq & 1) &&
                  kvshm__place_published(KVSHM__LOAD_ACQ((kvshm_a64 *)&r->place)) &&
                  KVSHM__LOAD((kvshm_a32 *)&r->epoch) == (uint32_t)KVSHM__LOAD(&kv->header->epoch);
-    e->adapter_id = KVSHM__LOAD((kvshm_a64 *)&text->adapter_id);
-    e->tenant = KVSHM__LOAD((kvshm_a64 *)&text->tenant);
+    e->adapter_id = KVSHM__LOAD((kvshm_a64 *)&r->adapter_id);
+    e->tenant = KVSHM__LOAD((kvshm_a64 *)&r->tenant);
     e->pages = KVSHM__LOAD((kvshm_a32 *)&r->depth) + 1;
     e->tokens = (e->pages - 1) * kv->page_tokens + (length & KVSHM__LENGTH);
     e->key_only = length & KVSHM__KEY_ONLY;
-    e->page_id[0] = KVSHM__LOAD((kvshm_a64 *)&c->page_id[0]);
-    e->page_id[1] = KVSHM__LOAD((kvshm_a64 *)&c->page_id[1]);
+    const kvshm_a64 *page_id = kvshm__page_id(kv, record, length);
+    e->page_id[0] = KVSHM__LOAD((kvshm_a64 *)&page_id[0]);
+    e->page_id[1] = KVSHM__LOAD((kvshm_a64 *)&page_id[1]);
     for (int i = 0; i < KVSHM_KEY_BYTES / 8; i++)
-        words[i] = KVSHM__LOAD((kvshm_a64 *)&text->words[i]);
+        words[i] = KVSHM__LOAD((kvshm_a64 *)&r->own[i]);
     if (e->key_only)
         memcpy(e->key, words, sizeof(words));
     return there && !kvshm__seq_read_retry(&r->seq, seq) && kvshm__index_word_of(kv, record);

@@ -31,11 +31,11 @@ void kvshm__evict_to_limbo(kvshm *kv, uint32_t record)
 {
     uint32_t last = KVSHM__LOAD(&derived(kv)->limbo_last1) - 1;
 
-    if (KVSHM__LOAD(&kv->recency[record].link1) != 0)
+    if (KVSHM__LOAD(&kv->links[record].link1) != 0)
         return; /* still listed from before it was called back (E4) */
-    KVSHM__STORE(&kv->recency[record].link1, KVSHM__LIST_END);
+    KVSHM__STORE(&kv->links[record].link1, KVSHM__LIST_END);
     if (last < kv->record_count)
-        KVSHM__STORE(&kv->recency[last].link1, record + 1);
+        KVSHM__STORE(&kv->links[last].link1, record + 1);
     else
         KVSHM__STORE(&derived(kv)->limbo_first1, record + 1);
     KVSHM__STORE(&derived(kv)->limbo_last1, record + 1);
@@ -43,21 +43,21 @@ void kvshm__evict_to_limbo(kvshm *kv, uint32_t record)
 
 static bool has_children(const kvshm *kv, uint32_t record)
 {
-    return KVSHM__LOAD(&kv->records[record].child1) != 0;
+    return KVSHM__LOAD(&kv->links[record].child1) != 0;
 }
 
 /* Has the page neither an entry, nor a published child, nor an insert at it? Children in limbo keep its frame from
    being freed before theirs, but are no reason to keep it. New children stand first, so the look is short. */
 static bool for_nothing(const kvshm *kv, uint32_t record)
 {
-    uint32_t child1 = KVSHM__LOAD(&kv->records[record].child1);
+    uint32_t child1 = KVSHM__LOAD(&kv->links[record].child1);
 
-    if (KVSHM__LOAD(&kv->recency[record].stamp) != 0 || record + 1 == kv->pinned1)
+    if (KVSHM__LOAD(&kv->records[record].stamp) != 0 || record + 1 == kv->pinned1)
         return false;
     for (uint32_t i = 0; child1 - 1 < kv->record_count && i < kv->record_count; i++) {
         if (kvshm__place_published(KVSHM__LOAD(&kv->records[child1 - 1].place)))
             return false;
-        child1 = KVSHM__LOAD(&kv->recency[child1 - 1].next1);
+        child1 = KVSHM__LOAD(&kv->links[child1 - 1].next1);
     }
     return true;
 }
@@ -132,8 +132,8 @@ static void unlist(kvshm *kv)
     KVSHM__STORE(&derived(kv)->limbo_last1, 0);
     for (uint32_t i = 0; next1 - 1 < kv->record_count && i < kv->record_count; i++) {
         uint32_t record = next1 - 1;
-        next1 = KVSHM__LOAD(&kv->recency[record].link1);
-        KVSHM__STORE(&kv->recency[record].link1, 0);
+        next1 = KVSHM__LOAD(&kv->links[record].link1);
+        KVSHM__STORE(&kv->links[record].link1, 0);
         if (state_of(kv, record) == KVSHM__PLACE_AWAY)
             kvshm__evict_to_limbo(kv, record);
         else if (state_of(kv, record) == KVSHM__PLACE_NONE)
@@ -151,7 +151,7 @@ uint64_t kvshm__evict_sweep_limbo(kvshm *kv)
     kvshm__lease_scan(kv, held);
     for (uint32_t i = 0; next1 - 1 < kv->record_count && i < kv->record_count; i++) {
         uint32_t record = next1 - 1;
-        next1 = KVSHM__LOAD(&kv->recency[record].link1);
+        next1 = KVSHM__LOAD(&kv->links[record].link1);
         back += free_upwards(kv, record, held);
         if (i % SLICE == SLICE - 1)
             kvshm__writer_progress(kv);
@@ -261,7 +261,7 @@ static uint32_t oldest_in_reach(kvshm *kv, uint64_t hash)
         uint32_t record = kvshm__index_record(kv, KVSHM__LOAD(kvshm__index_reach(kv, hash, i)));
         if (record == KVSHM__NO_RECORD || has_children(kv, record))
             continue;
-        uint64_t stamp = KVSHM__LOAD(&kv->recency[record].stamp);
+        uint64_t stamp = KVSHM__LOAD(&kv->records[record].stamp);
         if (stamp != 0 && stamp < least) {
             least = stamp;
             oldest = record;

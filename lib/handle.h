@@ -34,7 +34,7 @@ struct kvshm {
     kvshm_a64 *reservations;           /* of all clients */
     struct kvshm_bucket *buckets;
     struct kvshm_record *records;
-    struct kvshm_recency *recency;
+    struct kvshm_links *links;
     uint8_t *texts;
     struct kvshm_heap_slot *heap;
     struct kvshm_owner *owners;
@@ -96,9 +96,9 @@ static inline void kvshm__lease_empty(struct kvshm_lease *lease)
     memset(&halves[1], 0, sizeof(halves[1]));
 }
 
-static inline struct kvshm_page_text *kvshm__text(const struct kvshm *kv, uint32_t record)
+static inline kvshm_a64 *kvshm__text(const struct kvshm *kv, uint32_t record)
 {
-    return (struct kvshm_page_text *)(kv->texts + record * kv->text_stride);
+    return (kvshm_a64 *)(kv->texts + record * kv->text_stride);
 }
 
 /* Own lease words. */

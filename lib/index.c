@@ -58,7 +58,7 @@ static HOT enum look look_at(const kvshm *kv, uint32_t record, const struct kvsh
     uint64_t place = KVSHM__LOAD_ACQ((kvshm_a64 *)&r->place);
     *place_seen = place;
     bool equal = KVSHM__LOAD((kvshm_a32 *)&r->epoch) == (uint32_t)KVSHM__LOAD(&kv->header->epoch) &&
-                 kvshm__text_equal(kvshm__text(kv, record), spec);
+                 kvshm__text_equal(kv, record, spec);
 
     if (spec->key)
         equal = equal && (length & ~KVSHM__LENGTH) == (KVSHM__KEY_ONLY | KVSHM__KEY_END);
@@ -86,10 +86,8 @@ static HOT enum look look_at_word(const kvshm *kv, kvshm_a64 *at, const struct k
         if (word >> 32 != (uint32_t)spec->hash || record == KVSHM__NO_RECORD)
             return NO;
         uint64_t place = 0;
-        if (spec->key) {
-            __builtin_prefetch(&kv->recency[record], 1);
-            __builtin_prefetch(kvshm__text(kv, record)->words);
-        }
+        if (spec->key)
+            __builtin_prefetch(&kv->records[record].stamp, 1);
         enum look answer = look_at(kv, record, spec, parent_seq, also_limbo, out, &place);
         if (answer == YES) {
             out->word = word;
@@ -170,7 +168,7 @@ static inline void fetch_page(const kvshm *kv, uint64_t hash, bool last)
         for (uint64_t i = 0; i < AHEAD_TEXT && i < kv->text_stride; i += KVSHM__LINE)
             __builtin_prefetch(text + i);
         if (last)
-            __builtin_prefetch(&kv->recency[record], 1);
+            __builtin_prefetch(&kv->records[record].stamp, 1);
     }
 }
 
@@ -307,7 +305,7 @@ kvshm_a64 *kvshm__index_reach(const kvshm *kv, uint64_t hash, uint32_t i)
 
 kvshm_a64 *kvshm__index_word_of(const kvshm *kv, uint32_t record)
 {
-    uint64_t hash = KVSHM__LOAD(&kv->recency[record].hash);
+    uint64_t hash = KVSHM__LOAD(&kv->records[record].hash);
 
     for (uint32_t i = 0; i < 2 * KVSHM__BUCKET_WORDS; i++) {
         kvshm_a64 *at = kvshm__index_reach(kv, hash, i);

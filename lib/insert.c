@@ -83,7 +83,7 @@ static int check_head(struct job *j)
         struct kvshm__page_spec spec = spec_of_page(j, i, KVSHM__NO_RECORD);
         spec.length = KVSHM__LOAD(&kv->records[page].length);
         if (KVSHM__LOAD(&kv->records[page].depth) != i || spec.length > kv->page_tokens ||
-            !kvshm__text_equal(kvshm__text(kv, page), &spec))
+            !kvshm__text_equal(kv, page, &spec))
             return kvshm__fail(-EINVAL, "adapter, tenant or tokens of head and prefix differ in page %u", i);
         page = kvshm__pages_parent(kv, page);
     }
@@ -113,7 +113,7 @@ static int make_hashes(struct job *j)
     kvshm *kv = j->kv;
     const struct kvshm_prefix *p = j->prefix;
     uint32_t n = j->pages - j->head_pages;
-    uint64_t hash = j->above != KVSHM__NO_RECORD ? KVSHM__LOAD(&kv->recency[j->above].hash)
+    uint64_t hash = j->above != KVSHM__NO_RECORD ? KVSHM__LOAD(&kv->records[j->above].hash)
                                                  : kvshm__hash_root(kv->secret, p->adapter_id, p->tenant);
 
     j->fresh = kvshm__private_alloc((n + 1) * sizeof(*j->fresh));
@@ -303,7 +303,7 @@ static int publish_rest(struct job *j, uint32_t first, uint32_t *deepest)
 static int name_existing(struct job *j, uint32_t deepest)
 {
     kvshm *kv = j->kv;
-    uint64_t stamp = KVSHM__LOAD(&kv->recency[deepest].stamp);
+    uint64_t stamp = KVSHM__LOAD(&kv->records[deepest].stamp);
     int err = hold(j, deepest, false);
 
     if (err)
@@ -322,7 +322,7 @@ static void extend(struct job *j, uint32_t deepest)
     kvshm *kv = j->kv;
 
     if (!(j->flags & KVSHM_EXTEND) || !j->head || j->head->page == deepest ||
-        KVSHM__LOAD(&kv->recency[j->head->page].stamp) == 0)
+        KVSHM__LOAD(&kv->records[j->head->page].stamp) == 0)
         return;
     kvshm__evict_drop_entry(kv, j->head->page);
     kvshm__count(kv, KVSHM__CNT_extended_entries, 1);
@@ -395,7 +395,7 @@ static void become_lease(struct job *j, uint32_t deepest)
     memset(lease, 0, sizeof(*lease));
     lease->tokens = j->prefix->n;
     lease->pages = j->pages;
-    lease->last_used = KVSHM__LOAD(&j->kv->recency[deepest].stamp);
+    lease->last_used = KVSHM__LOAD(&j->kv->records[deepest].stamp);
     lease->kv = j->kv;
     lease->page = deepest;
     lease->page_seq = KVSHM__LOAD(&j->kv->records[deepest].seq);

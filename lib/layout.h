@@ -22,8 +22,8 @@
  *   slots and transfers, event ring, limits of tenants   free entries of the directory, kinds 11 to 14 below
  *   slot of a page                                       kvshm_record.slot (a word outside the sequence)
  *   states of a place: leaving, restoring                KVSHM__PLACE_LEAVING (readers know it), KVSHM__PLACE_RESTORING
- *   8 bytes of a policy beside each recency stamp        kvshm_recency.policy
- *   16 bytes of the caller's in an entry                 kvshm_page_text.caller
+ *   8 bytes of a policy beside each recency stamp        kvshm_record.policy
+ *   16 bytes of the caller's in an entry                 kvshm_record.own[2] and [3], of a key's page words 2 and 3 of its text
  *   settings of a second tier                            kvshm_settings: wait_ms, admission, watermarks, spill_bytes
  *   I/O engine of a client and its reason                kvshm_client.engine, .engine_reason
  *   the quiet byte                                       taken and asked by client.c from the start
@@ -70,8 +70,8 @@ enum kvshm_section_kind {
     KVSHM__SEC_RESERVATIONS = 3, /* kvshm_a64[max_clients * max_leases] */
     KVSHM__SEC_BUCKETS = 4,      /* struct kvshm_bucket[buckets] */
     KVSHM__SEC_RECORDS = 5,      /* struct kvshm_record[records] */
-    KVSHM__SEC_RECENCY = 6,      /* struct kvshm_recency[records] */
-    KVSHM__SEC_TEXTS = 7,        /* struct kvshm_page_text[records], text_stride bytes each */
+    KVSHM__SEC_LINKS = 6,        /* struct kvshm_links[records] */
+    KVSHM__SEC_TEXTS = 7,        /* words of text[records], text_stride bytes each */
     KVSHM__SEC_HEAP = 8,         /* struct kvshm_heap_slot[records] */
     KVSHM__SEC_OWNERS = 9,       /* struct kvshm_owner[frames] */
     KVSHM__SEC_FRAMES = 10,      /* frames, frame_stride bytes each */
@@ -103,7 +103,7 @@ struct kvshm_static {
     uint64_t incompat;
     uint32_t client_bytes;    /* sizes of the structs below, as the creator knows them */
     uint32_t record_bytes;
-    uint32_t recency_bytes;
+    uint32_t links_bytes;
     uint32_t lease_word_bytes;
     uint64_t arena_id[2];     /* random */
     uint8_t boot_id[16];      /* of the kernel's boot in which it was made */
@@ -171,9 +171,9 @@ struct kvshm_settings {
 struct kvshm_derived {
     kvshm_a32 free_frame1;     /* first of the list of free frames through kvshm_owner.next1 */
     kvshm_a32 fresh_frame;     /* frames from here on have never been used */
-    kvshm_a32 free_record1;    /* first of the list of free records through kvshm_recency.link1 */
+    kvshm_a32 free_record1;    /* first of the list of free records through kvshm_links.link1 */
     kvshm_a32 fresh_record;    /* records from here on have never been used */
-    kvshm_a32 limbo_first1;    /* list of pages in limbo through kvshm_recency.link1, oldest first */
+    kvshm_a32 limbo_first1;    /* list of pages in limbo through kvshm_links.link1, oldest first */
     kvshm_a32 limbo_last1;
     kvshm_a32 sweep_record;    /* records below hold nothing of an earlier epoch */
     kvshm_a32 heap_length;     /* entries in the heap; those behind are set aside for a while (recency.c) */
@@ -312,52 +312,57 @@ enum kvshm_place_state {
 };
 
 /*
- * A page's record: the line that lookups read. Fields marked S are guarded by seq: written only between its two
- * steps (odd, then even), only while no word names the record and its place is NONE. seq is never reset, so a
- * child can name its parent by number and sequence. Fields not marked S stand outside the sequence.
+ * A page's record. Its first line is what walks read; hits write the second (stamp) and nothing of the first. Fields
+ * marked S are guarded by seq: written only between its two steps (odd, then even), only while no word names the
+ * record and its place is NONE. seq is never reset, so a child can name its parent by number and sequence. Fields not
+ * marked S stand outside the sequence.
+ *
+ * A page of a key-only entry has its key beside its stamp, and its page id and the caller's bytes where others have
+ * tokens: who looks a key up reads the stamp in any case, and nothing further than this record.
  */
 struct kvshm_record {
     kvshm_a64 seq;        /* lock */
     kvshm_a64 place;      /* lock; readers: LEAVING -> RESIDENT */
-    kvshm_a64 slot;       /* room: slot of the spill file */
+    kvshm_a64 adapter_id; /* S */
+    kvshm_a64 tenant;     /* S */
     kvshm_a64 parent_seq; /* S: of the parent record when this was written */
     kvshm_a32 parent1;    /* S: parent record + 1; 0: a root */
-    kvshm_a32 jump1;      /* S: an ancestor further up + 1 (Myers 1983), so that a walk up is O(log n) */
     kvshm_a32 depth;      /* S: pages above this one */
     kvshm_a32 length;     /* S: tokens in this page, and the flags KVSHM__KEY_... */
     kvshm_a32 epoch;      /* S: low half of the arena's epoch */
-    kvshm_a32 child1;     /* derived, lock: first of the list of children, published or in limbo, through recency.next1 */
     kvshm_a64 partials;   /* derived, lock: bit b is set if a child holds m < page_tokens tokens, b = (m - 1) >> shift */
+
+    /* 64 */
+    kvshm_a64 stamp;      /* lock: 0 -> now, any -> 0; readers: compare-and-swap from the value seen to a later one.
+                             Not 0: an entry ends at this page, last used then */
+    kvshm_a64 policy;     /* room */
+    kvshm_a64 slot;       /* room: slot of the spill file */
+    kvshm_a64 hash;       /* S: placement hash of the prefix that ends here */
+    kvshm_a64 own[4];     /* S: page id (opening id, counter; never used twice) and room for 16 bytes of the caller's;
+                             KVSHM__KEY_ONLY: the 32-byte key (pages.h, kvshm__page_id) */
 };
-static_assert(sizeof(struct kvshm_record) == KVSHM__LINE, "layout");
+static_assert(sizeof(struct kvshm_record) == 2 * KVSHM__LINE, "layout");
+static_assert(offsetof(struct kvshm_record, stamp) == KVSHM__LINE, "layout");
 #define KVSHM__KEY_ONLY 0x80000000u /* of a key-only entry */
 #define KVSHM__KEY_END 0x40000000u  /* its deepest page */
 #define KVSHM__LENGTH 0x3fffffffu   /* the tokens */
 
-/* The line of a record that hits write (stamp), and what only writers need. */
-struct kvshm_recency {
-    kvshm_a64 stamp;   /* lock: 0 -> now, any -> 0; readers: compare-and-swap from the value seen to a later one.
-                          Not 0: an entry ends at this page, last used then */
-    kvshm_a64 policy;  /* room */
-    kvshm_a64 page_id[2]; /* S: opening id, counter; never used twice */
-    kvshm_a64 hash;    /* S: placement hash of the prefix that ends here */
-    kvshm_a32 next1;   /* derived, lock: list of the parent's children */
-    kvshm_a32 prev1;   /* derived, lock */
-    kvshm_a32 link1;   /* derived, lock: list of free records, or of limbo (END: the last) */
-    uint32_t reserved;
-    uint8_t room[8];
+/* What a record is linked to; only jump1 is read without the lock, by those who hold a lease. */
+struct kvshm_links {
+    kvshm_a32 jump1;  /* S: an ancestor further up + 1 (Myers 1983), so that a walk up is O(log n) */
+    kvshm_a32 child1; /* derived, lock: first of the list of children, published or in limbo, through next1 */
+    kvshm_a32 next1;  /* derived, lock: list of the parent's children */
+    kvshm_a32 prev1;  /* derived, lock */
+    kvshm_a32 link1;  /* derived, lock: list of free records, or of limbo (END: the last) */
 };
-static_assert(sizeof(struct kvshm_recency) == KVSHM__LINE, "layout");
+static_assert(sizeof(struct kvshm_links) == 20, "layout");
 #define KVSHM__LIST_END 0xffffffffu
 
-/* What a page is about: S, all of it, as 64-bit words. Its stride is text_stride, at least 64. */
-struct kvshm_page_text {
-    kvshm_a64 adapter_id;
-    kvshm_a64 tenant;
-    kvshm_a64 caller[2]; /* room: 16 bytes of the caller's */
-    kvshm_a64 words[];   /* token ids, two a word, the last padded with 0; or the 32-byte key */
-};
-static_assert(sizeof(struct kvshm_page_text) == 32, "layout");
+/*
+ * The text of a page: 64-bit words, S, text_stride bytes a record. Token ids, two a word, the last padded with 0. Of a
+ * page of a key-only entry: page id and 16 bytes of the caller's.
+ */
+#define KVSHM__TEXT_BYTES_MIN 32
 
 /*
  * Min-heap of entries, 4 children a node, by recorded stamp: derived, lock. A recorded stamp is at most the

@@ -66,7 +66,7 @@ static void fill_fixed(const kvshm *kv, struct kvshm_info *info)
     info->created_ns = f->created_ns;
     info->index_bytes = section_bytes(kv, KVSHM__SEC_BUCKETS) +
                         section_bytes(kv, KVSHM__SEC_RECORDS) +
-                        section_bytes(kv, KVSHM__SEC_RECENCY) + section_bytes(kv, KVSHM__SEC_HEAP) +
+                        section_bytes(kv, KVSHM__SEC_LINKS) + section_bytes(kv, KVSHM__SEC_HEAP) +
                         section_bytes(kv, KVSHM__SEC_OWNERS);
     info->token_bytes = section_bytes(kv, KVSHM__SEC_TEXTS);
 }

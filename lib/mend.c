@@ -142,9 +142,9 @@ static void take_away_unpublished(kvshm *kv, const uint64_t *named)
 static void link_children(kvshm *kv)
 {
     for (uint32_t record = 0; record < kv->record_count; record++)
-        KVSHM__STORE(&kv->records[record].child1, 0);
+        KVSHM__STORE(&kv->links[record].child1, 0);
     for (uint32_t record = 0; record < kv->record_count; record++) {
-        KVSHM__STORE(&kv->recency[record].link1, 0);
+        KVSHM__STORE(&kv->links[record].link1, 0);
         if (state_of(kv, record) != KVSHM__PLACE_NONE)
             kvshm__pages_link(kv, record);
         progress(kv, record);
@@ -178,7 +178,7 @@ static void finish_owner(kvshm *kv, uint32_t record)
 /* Of an insert that died before the page's index word, held by who joined it: inserts must find it in limbo (I2). */
 static void name_again(kvshm *kv, uint32_t record)
 {
-    uint64_t hash = KVSHM__LOAD(&kv->recency[record].hash);
+    uint64_t hash = KVSHM__LOAD(&kv->records[record].hash);
     kvshm_a64 *word;
 
     if (!of_this_epoch(kv, record) || (KVSHM__LOAD(&kv->records[record].length) & KVSHM__KEY_ONLY) ||
@@ -196,7 +196,7 @@ static void settle_limbo(kvshm *kv, uint64_t *held)
     KVSHM__STORE(&kv->header->derived.limbo_first1, 0);
     KVSHM__STORE(&kv->header->derived.limbo_last1, 0);
     for (uint32_t record = 0; record < kv->record_count; record++) {
-        KVSHM__STORE(&kv->recency[record].link1, 0);
+        KVSHM__STORE(&kv->links[record].link1, 0);
         if (state_of(kv, record) == KVSHM__PLACE_AWAY && kvshm__bit(held, record))
             finish_owner(kv, record);
         if (state_of(kv, record) == KVSHM__PLACE_AWAY && !(kvshm__bit(held, record) && has_frame(kv, record)))

@@ -10,23 +10,28 @@ static struct kvshm_derived *derived(const kvshm *kv)
 
 /* ---- Texts ------------------------------------------------------------------------------------------------ */
 
-static void text_write(struct kvshm_page_text *text, const struct kvshm__page_spec *spec)
+static void text_write(kvshm *kv, uint32_t record, const struct kvshm__page_spec *spec)
 {
-    KVSHM__STORE(&text->adapter_id, spec->adapter_id);
-    KVSHM__STORE(&text->tenant, spec->tenant);
-    KVSHM__STORE(&text->caller[0], 0);
-    KVSHM__STORE(&text->caller[1], 0);
+    struct kvshm_record *r = &kv->records[record];
+    kvshm_a64 *text = kvshm__text(kv, record), *page_id = kvshm__page_id(kv, record, spec->length);
+
+    KVSHM__STORE(&r->adapter_id, spec->adapter_id);
+    KVSHM__STORE(&r->tenant, spec->tenant);
+    KVSHM__STORE(&page_id[0], kv->header->fixed.opening_id);
+    KVSHM__STORE(&page_id[1], KVSHM__LOAD(&kv->header->next_page_id));
+    KVSHM__STORE(&page_id[2], 0); /* the caller's */
+    KVSHM__STORE(&page_id[3], 0);
     if (spec->key) {
         uint64_t in[KVSHM_KEY_BYTES / 8];
         memcpy(in, spec->key, sizeof(in));
         for (uint32_t i = 0; i < KVSHM_KEY_BYTES / 8; i++)
-            KVSHM__STORE(&text->words[i], in[i]);
+            KVSHM__STORE(&r->own[i], in[i]);
         return;
     }
     for (uint32_t i = 0; i + 2 <= spec->length; i += 2)
-        KVSHM__STORE(&text->words[i / 2], kvshm__token_word(spec->tokens + i));
+        KVSHM__STORE(&text[i / 2], kvshm__token_word(spec->tokens + i));
     if (spec->length % 2)
-        KVSHM__STORE(&text->words[spec->length / 2], kvshm__token_last(spec->tokens + spec->length - 1));
+        KVSHM__STORE(&text[spec->length / 2], kvshm__token_last(spec->tokens + spec->length - 1));
 }
 
 /* ---- Free records ----------------------------------------------------------------------------------------- */
@@ -37,8 +42,8 @@ uint32_t kvshm__pages_take(kvshm *kv)
 
     if (record < kv->record_count &&
         kvshm__place_state(KVSHM__LOAD(&kv->records[record].place)) == KVSHM__PLACE_NONE) {
-        KVSHM__STORE(&derived(kv)->free_record1, KVSHM__LOAD(&kv->recency[record].link1));
-        KVSHM__STORE(&kv->recency[record].link1, 0);
+        KVSHM__STORE(&derived(kv)->free_record1, KVSHM__LOAD(&kv->links[record].link1));
+        KVSHM__STORE(&kv->links[record].link1, 0);
         return record;
     }
     KVSHM__STORE(&derived(kv)->free_record1, 0);
@@ -51,7 +56,7 @@ uint32_t kvshm__pages_take(kvshm *kv)
 
 void kvshm__pages_give(kvshm *kv, uint32_t record)
 {
-    KVSHM__STORE(&kv->recency[record].link1, KVSHM__LOAD(&derived(kv)->free_record1));
+    KVSHM__STORE(&kv->links[record].link1, KVSHM__LOAD(&derived(kv)->free_record1));
     KVSHM__STORE(&derived(kv)->free_record1, record + 1);
 }
 
@@ -73,7 +78,7 @@ uint32_t kvshm__pages_ancestor(const kvshm *kv, uint32_t record, uint32_t depth)
     uint32_t at = KVSHM__LOAD(&kv->records[record].depth);
 
     while (at > depth) {
-        uint32_t up = KVSHM__LOAD(&kv->records[record].jump1) - 1;
+        uint32_t up = KVSHM__LOAD(&kv->links[record].jump1) - 1;
         uint32_t up_depth = up < kv->record_count ? KVSHM__LOAD(&kv->records[up].depth) : UINT32_MAX;
         if (up_depth < depth || up_depth >= at) {
             up = kvshm__pages_parent(kv, record);
@@ -93,10 +98,10 @@ static uint32_t jump_of(const kvshm *kv, uint32_t record, uint32_t parent)
 {
     if (parent == KVSHM__NO_RECORD)
         return record;
-    uint32_t jump = KVSHM__LOAD(&kv->records[parent].jump1) - 1;
+    uint32_t jump = KVSHM__LOAD(&kv->links[parent].jump1) - 1;
     if (jump >= kv->record_count)
         return parent;
-    uint32_t far = KVSHM__LOAD(&kv->records[jump].jump1) - 1;
+    uint32_t far = KVSHM__LOAD(&kv->links[jump].jump1) - 1;
     if (far >= kv->record_count)
         return parent;
     uint32_t d0 = KVSHM__LOAD(&kv->records[parent].depth);
@@ -114,32 +119,32 @@ void kvshm__pages_link(kvshm *kv, uint32_t record)
 
     if (!(length & KVSHM__KEY_ONLY) && length - 1 < kv->page_tokens - 1)
         KVSHM__STORE_REL(partials, KVSHM__LOAD(partials) | kvshm__partial_bit(kv, length));
-    KVSHM__STORE(&kv->recency[record].prev1, 0);
-    KVSHM__STORE(&kv->recency[record].next1, 0);
+    KVSHM__STORE(&kv->links[record].prev1, 0);
+    KVSHM__STORE(&kv->links[record].next1, 0);
     if (root)
         return;
-    uint32_t first1 = KVSHM__LOAD(&kv->records[parent].child1);
-    KVSHM__STORE(&kv->recency[record].next1, first1);
+    uint32_t first1 = KVSHM__LOAD(&kv->links[parent].child1);
+    KVSHM__STORE(&kv->links[record].next1, first1);
     if (first1 - 1 < kv->record_count)
-        KVSHM__STORE(&kv->recency[first1 - 1].prev1, record + 1);
-    KVSHM__STORE(&kv->records[parent].child1, record + 1);
+        KVSHM__STORE(&kv->links[first1 - 1].prev1, record + 1);
+    KVSHM__STORE(&kv->links[parent].child1, record + 1);
 }
 
 static void unlink_from_parent(kvshm *kv, uint32_t record)
 {
     uint32_t parent = kvshm__pages_parent(kv, record);
-    uint32_t next1 = KVSHM__LOAD(&kv->recency[record].next1);
-    uint32_t prev1 = KVSHM__LOAD(&kv->recency[record].prev1);
+    uint32_t next1 = KVSHM__LOAD(&kv->links[record].next1);
+    uint32_t prev1 = KVSHM__LOAD(&kv->links[record].prev1);
 
     if (parent == KVSHM__NO_RECORD)
         return;
     if (next1 - 1 < kv->record_count)
-        KVSHM__STORE(&kv->recency[next1 - 1].prev1, prev1);
+        KVSHM__STORE(&kv->links[next1 - 1].prev1, prev1);
     if (prev1 - 1 < kv->record_count)
-        KVSHM__STORE(&kv->recency[prev1 - 1].next1, next1);
+        KVSHM__STORE(&kv->links[prev1 - 1].next1, next1);
     else
-        KVSHM__STORE(&kv->records[parent].child1, next1);
-    if (KVSHM__LOAD(&kv->records[parent].child1) == 0)
+        KVSHM__STORE(&kv->links[parent].child1, next1);
+    if (KVSHM__LOAD(&kv->links[parent].child1) == 0)
         KVSHM__STORE(&kv->records[parent].partials, 0);
 }
 
@@ -154,25 +159,23 @@ static uint64_t moved(uint64_t place, uint32_t frame, enum kvshm_place_state sta
 void kvshm__pages_write(kvshm *kv, uint32_t record, const struct kvshm__page_spec *spec)
 {
     struct kvshm_record *r = &kv->records[record];
-    struct kvshm_recency *c = &kv->recency[record];
+    struct kvshm_links *links = &kv->links[record];
     bool root = spec->parent == KVSHM__NO_RECORD;
 
-    KVSHM__STORE(&c->stamp, 0);
-    KVSHM__STORE(&c->policy, 0);
-    KVSHM__STORE(&r->child1, 0);
+    KVSHM__STORE(&r->stamp, 0);
+    KVSHM__STORE(&r->policy, 0);
+    KVSHM__STORE(&links->child1, 0);
     KVSHM__STORE(&r->partials, 0);
     KVSHM__STORE(&kv->header->next_page_id, KVSHM__LOAD(&kv->header->next_page_id) + 1);
     kvshm__seq_write_begin(&r->seq);
     KVSHM__STORE(&r->parent1, root ? 0 : spec->parent + 1);
     KVSHM__STORE(&r->parent_seq, root ? 0 : KVSHM__LOAD(&kv->records[spec->parent].seq));
     KVSHM__STORE(&r->depth, root ? 0 : KVSHM__LOAD(&kv->records[spec->parent].depth) + 1);
-    KVSHM__STORE(&r->jump1, jump_of(kv, record, spec->parent) + 1);
+    KVSHM__STORE(&links->jump1, jump_of(kv, record, spec->parent) + 1);
     KVSHM__STORE(&r->length, spec->length);
     KVSHM__STORE(&r->epoch, (uint32_t)KVSHM__LOAD(&kv->header->epoch));
-    KVSHM__STORE(&c->page_id[0], kv->header->fixed.opening_id);
-    KVSHM__STORE(&c->page_id[1], KVSHM__LOAD(&kv->header->next_page_id));
-    KVSHM__STORE(&c->hash, spec->hash);
-    text_write(kvshm__text(kv, record), spec);
+    KVSHM__STORE(&r->hash, spec->hash);
+    text_write(kv, record, spec);
     kvshm__seq_write_end(&r->seq);
     kvshm__pages_link(kv, record);
 }

@@ -148,17 +148,27 @@ static inline bool kvshm__words_equal(const kvshm_a64 *words, const void *as, ui
     return differ == 0;
 }
 
-/* Do the text's tokens (or key) equal these? Relaxed loads: the caller looks at the sequence. */
-static inline bool kvshm__text_equal(const struct kvshm_page_text *text, const struct kvshm__page_spec *spec)
+/* Does the page hold these tokens, or this key, of this adapter and tenant? Relaxed loads: the caller looks at the
+   sequence. */
+static inline bool kvshm__text_equal(const kvshm *kv, uint32_t record, const struct kvshm__page_spec *spec)
 {
-    if (KVSHM__LOAD((kvshm_a64 *)&text->adapter_id) != spec->adapter_id ||
-        KVSHM__LOAD((kvshm_a64 *)&text->tenant) != spec->tenant)
+    const struct kvshm_record *r = &kv->records[record];
+
+    if (KVSHM__LOAD((kvshm_a64 *)&r->adapter_id) != spec->adapter_id ||
+        KVSHM__LOAD((kvshm_a64 *)&r->tenant) != spec->tenant)
         return false;
     if (spec->key)
-        return kvshm__words_equal(text->words, spec->key, KVSHM_KEY_BYTES / 8);
-    return kvshm__words_equal(text->words, spec->tokens, spec->length / 2) &&
-           (spec->length % 2 == 0 || KVSHM__LOAD((kvshm_a64 *)&text->words[spec->length / 2]) ==
+        return kvshm__words_equal(r->own, spec->key, KVSHM_KEY_BYTES / 8);
+    const kvshm_a64 *text = kvshm__text(kv, record);
+    return kvshm__words_equal(text, spec->tokens, spec->length / 2) &&
+           (spec->length % 2 == 0 || KVSHM__LOAD((kvshm_a64 *)&text[spec->length / 2]) ==
                                          kvshm__token_last(spec->tokens + spec->length - 1));
+}
+
+/* The two words of a page's id, and then the two of the caller's, as its length says where they stand. */
+static inline kvshm_a64 *kvshm__page_id(const kvshm *kv, uint32_t record, uint32_t length)
+{
+    return length & KVSHM__KEY_ONLY ? kvshm__text(kv, record) : kv->records[record].own;
 }
 
 #endif /* KVSHM_PAGES_H */

@@ -41,9 +41,7 @@ static uint64_t round_up(uint64_t value, uint64_t to)
 
 uint64_t kvshm__plan_text_stride(uint32_t page_tokens)
 {
-    uint64_t bytes = sizeof(struct kvshm_page_text) + 8 * (((uint64_t)page_tokens + 1) / 2);
-
-    return round_up(bytes < KVSHM__LINE ? KVSHM__LINE : bytes, 32);
+    return round_up(8 * (((uint64_t)page_tokens + 1) / 2), KVSHM__TEXT_BYTES_MIN);
 }
 
 uint32_t kvshm__plan_partial_shift(uint32_t page_tokens)
@@ -84,8 +82,7 @@ static uint64_t lay_out(const struct kvshm_config *c, struct kvshm__plan *plan)
     append(plan, KVSHM__SEC_RESERVATIONS, words, sizeof(kvshm_a64), KVSHM__LINE, &end);
     append(plan, KVSHM__SEC_BUCKETS, plan->buckets, sizeof(struct kvshm_bucket), KVSHM__LINE, &end);
     append(plan, KVSHM__SEC_RECORDS, plan->records, sizeof(struct kvshm_record), KVSHM__LINE, &end);
-    append(plan, KVSHM__SEC_RECENCY, plan->records, sizeof(struct kvshm_recency), KVSHM__LINE,
-           &end);
+    append(plan, KVSHM__SEC_LINKS, plan->records, sizeof(struct kvshm_links), KVSHM__LINE, &end);
     append(plan, KVSHM__SEC_TEXTS, plan->records, plan->text_stride, KVSHM__LINE, &end);
     append(plan, KVSHM__SEC_HEAP, plan->records, sizeof(struct kvshm_heap_slot), KVSHM__LINE, &end);
     append(plan, KVSHM__SEC_OWNERS, plan->frames, sizeof(struct kvshm_owner), KVSHM__LINE, &end);

@@ -73,7 +73,7 @@ uint64_t kvshm__recency_touch(const kvshm *kv, uint32_t record, uint64_t seen)
     if (seen == 0)
         return 0;
     uint64_t now = kvshm__recency_now(kv);
-    if (now <= seen || !atomic_compare_exchange_strong_explicit(&kv->recency[record].stamp, &seen, now,
+    if (now <= seen || !atomic_compare_exchange_strong_explicit(&kv->records[record].stamp, &seen, now,
                                                                 memory_order_relaxed, memory_order_relaxed))
         return seen;
     return now;
@@ -182,18 +182,18 @@ void kvshm__recency_add(kvshm *kv, uint32_t record)
     uint64_t now = kvshm__recency_now(kv);
 
     heap_add(kv, record, now);
-    KVSHM__STORE_REL(&kv->recency[record].stamp, now);
+    KVSHM__STORE_REL(&kv->records[record].stamp, now);
 }
 
 void kvshm__recency_remove(kvshm *kv, uint32_t record)
 {
-    KVSHM__STORE_REL(&kv->recency[record].stamp, 0);
+    KVSHM__STORE_REL(&kv->records[record].stamp, 0);
     heap_remove(kv, record);
 }
 
 bool kvshm__recency_remove_if(kvshm *kv, uint32_t record, uint64_t seen)
 {
-    if (!kvshm__cas(&kv->recency[record].stamp, seen, 0))
+    if (!kvshm__cas(&kv->records[record].stamp, seen, 0))
         return false;
     heap_remove(kv, record);
     return true;
@@ -215,7 +215,7 @@ uint32_t kvshm__recency_oldest(kvshm *kv, uint64_t *stamp)
 {
     while (heap_length(kv) > 0) {
         uint32_t record = KVSHM__LOAD(&kv->heap[0].record);
-        *stamp = record < kv->record_count ? KVSHM__LOAD(&kv->recency[record].stamp) : 0;
+        *stamp = record < kv->record_count ? KVSHM__LOAD(&kv->records[record].stamp) : 0;
         if (*stamp == 0 || KVSHM__LOAD(&kv->heap[record].position1) != 1) {
             drop_root(kv);
             continue;
@@ -257,7 +257,7 @@ void kvshm__recency_forget_all(kvshm *kv)
 
 void kvshm__recency_forget(kvshm *kv, uint32_t record)
 {
-    KVSHM__STORE(&kv->recency[record].stamp, 0);
+    KVSHM__STORE(&kv->records[record].stamp, 0);
     KVSHM__STORE(&kv->heap[record].position1, 0);
 }
 
@@ -265,7 +265,7 @@ void kvshm__recency_rebuild(kvshm *kv)
 {
     kvshm__recency_forget_all(kv);
     for (uint32_t record = 0; record < kv->record_count; record++) {
-        uint64_t stamp = KVSHM__LOAD(&kv->recency[record].stamp);
+        uint64_t stamp = KVSHM__LOAD(&kv->records[record].stamp);
         if (record % SLICE == 0)
             kvshm__writer_progress(kv);
         KVSHM__STORE(&kv->heap[record].position1, 0);
@@ -274,6 +274,6 @@ void kvshm__recency_rebuild(kvshm *kv)
         if (kvshm__place_published(KVSHM__LOAD(&kv->records[record].place)))
             heap_add(kv, record, stamp);
         else
-            KVSHM__STORE(&kv->recency[record].stamp, 0);
+            KVSHM__STORE(&kv->records[record].stamp, 0);
     }
 }

@@ -221,7 +221,7 @@ static void fill_sizes(struct kvshm_static *f, const struct kvshm__plan *plan)
     f->word_bytes = sizeof(void *);
     f->client_bytes = sizeof(struct kvshm_client);
     f->record_bytes = sizeof(struct kvshm_record);
-    f->recency_bytes = sizeof(struct kvshm_recency);
+    f->links_bytes = sizeof(struct kvshm_links);
     f->lease_word_bytes = sizeof(struct kvshm_lease_word);
     f->segment_bytes = plan->segment_bytes;
     f->page_bytes = plan->page_bytes;

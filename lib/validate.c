@@ -143,8 +143,8 @@ static int check_structs(const struct kvshm_static *f, const char *path)
         return damaged(path, "client_bytes", f->client_bytes);
     if (f->record_bytes != sizeof(struct kvshm_record))
         return damaged(path, "record_bytes", f->record_bytes);
-    if (f->recency_bytes != sizeof(struct kvshm_recency))
-        return damaged(path, "recency_bytes", f->recency_bytes);
+    if (f->links_bytes != sizeof(struct kvshm_links))
+        return damaged(path, "links_bytes", f->links_bytes);
     if (f->lease_word_bytes != sizeof(struct kvshm_lease_word))
         return damaged(path, "lease_word_bytes", f->lease_word_bytes);
     return 0;
@@ -220,7 +220,7 @@ static void needs(const struct kvshm_static *f, uint32_t kind, uint64_t *count, 
         [KVSHM__SEC_RESERVATIONS] = {words, sizeof(kvshm_a64)},
         [KVSHM__SEC_BUCKETS] = {f->buckets, sizeof(struct kvshm_bucket)},
         [KVSHM__SEC_RECORDS] = {f->records, sizeof(struct kvshm_record)},
-        [KVSHM__SEC_RECENCY] = {f->records, sizeof(struct kvshm_recency)},
+        [KVSHM__SEC_LINKS] = {f->records, sizeof(struct kvshm_links)},
         [KVSHM__SEC_TEXTS] = {f->records, f->text_stride},
         [KVSHM__SEC_HEAP] = {f->records, sizeof(struct kvshm_heap_slot)},
         [KVSHM__SEC_OWNERS] = {f->frames, sizeof(struct kvshm_owner)},
@@ -335,7 +335,7 @@ void kvshm__validate_fill(kvshm *kv, const struct kvshm_static *fixed)
     kv->reservations = section(kv, fixed, KVSHM__SEC_RESERVATIONS);
     kv->buckets = section(kv, fixed, KVSHM__SEC_BUCKETS);
     kv->records = section(kv, fixed, KVSHM__SEC_RECORDS);
-    kv->recency = section(kv, fixed, KVSHM__SEC_RECENCY);
+    kv->links = section(kv, fixed, KVSHM__SEC_LINKS);
     kv->texts = section(kv, fixed, KVSHM__SEC_TEXTS);
     kv->heap = section(kv, fixed, KVSHM__SEC_HEAP);
     kv->owners = section(kv, fixed, KVSHM__SEC_OWNERS);

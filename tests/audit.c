@@ -72,7 +72,7 @@ static bool key_only(const kvshm *kv, uint32_t record)
 
 static uint64_t stamp_of(const kvshm *kv, uint32_t record)
 {
-    return KVSHM__LOAD(&kv->recency[record].stamp);
+    return KVSHM__LOAD(&kv->records[record].stamp);
 }
 
 /* Have all records of earlier epochs been swept? */
@@ -233,7 +233,7 @@ static void check_parent(struct look *l, uint32_t record)
         if (!key_only(kv, parent) && length_of(kv, parent) != kv->page_tokens)
             found(l, "record %u stands below %u, a partial page", record, parent);
     }
-    if (!stands_above(kv, KVSHM__LOAD(&kv->records[record].jump1) - 1, record))
+    if (!stands_above(kv, KVSHM__LOAD(&kv->links[record].jump1) - 1, record))
         found(l, "the jump of record %u does not lead to a page above it", record);
 }
 
@@ -254,27 +254,27 @@ static void check_partial(struct look *l, uint32_t record)
 /* The hash of what the record holds, made from its text and its parent's hash. */
 static uint64_t hash_anew(const kvshm *kv, uint32_t record)
 {
-    const struct kvshm_page_text *text = kvshm__text(kv, record);
+    const struct kvshm_record *r = &kv->records[record];
     uint32_t parent = kvshm__pages_parent(kv, record),
              depth = KVSHM__LOAD(&kv->records[record].depth);
-    uint64_t adapter = KVSHM__LOAD((kvshm_a64 *)&text->adapter_id);
-    uint64_t tenant = KVSHM__LOAD((kvshm_a64 *)&text->tenant);
+    uint64_t adapter = KVSHM__LOAD((kvshm_a64 *)&r->adapter_id);
+    uint64_t tenant = KVSHM__LOAD((kvshm_a64 *)&r->tenant);
 
     if (key_only(kv, record))
-        return kvshm__hash_key(kv->secret, adapter, tenant, (const uint8_t *)text->words,
+        return kvshm__hash_key(kv->secret, adapter, tenant, (const uint8_t *)r->own,
                                length_of(kv, record) & KVSHM__KEY_END ? KVSHM__KEY_DEEPEST : depth);
     return kvshm__hash_page(kv->secret,
                             parent == KVSHM__NO_RECORD
                                 ? kvshm__hash_root(kv->secret, adapter, tenant)
-                                : KVSHM__LOAD(&kv->recency[parent].hash),
-                            (const uint32_t *)text->words, length_of(kv, record));
+                                : KVSHM__LOAD(&kv->records[parent].hash),
+                            (const uint32_t *)kvshm__text(kv, record), length_of(kv, record));
 }
 
 /* The list of a page's children: each a page in use whose parent it is, met for the first time, both ways linked. */
 static void walk_children(struct look *l, uint32_t parent)
 {
     const kvshm *kv = l->kv;
-    uint32_t before1 = 0, child1 = KVSHM__LOAD(&kv->records[parent].child1);
+    uint32_t before1 = 0, child1 = KVSHM__LOAD(&kv->links[parent].child1);
 
     while (child1 != 0) {
         uint32_t child = child1 - 1;
@@ -289,10 +289,10 @@ static void walk_children(struct look *l, uint32_t parent)
             return;
         }
         l->lists[child] |= IN_CHILDREN;
-        if (KVSHM__LOAD(&kv->recency[child].prev1) != before1)
+        if (KVSHM__LOAD(&kv->links[child].prev1) != before1)
             found(l, "record %u is not linked back in the list of children of %u", child, parent);
         before1 = child1;
-        child1 = KVSHM__LOAD(&kv->recency[child].next1);
+        child1 = KVSHM__LOAD(&kv->links[child].next1);
     }
 }
 
@@ -309,7 +309,7 @@ static void check_tree(struct look *l)
             continue;
         check_parent(l, record);
         check_partial(l, record);
-        if (KVSHM__LOAD(&kv->recency[record].hash) != hash_anew(kv, record))
+        if (KVSHM__LOAD(&kv->records[record].hash) != hash_anew(kv, record))
             found(l, "the hash of record %u is not that of what it holds", record);
         if (kvshm__pages_parent(kv, record) != KVSHM__NO_RECORD &&
             !(l->lists[record] & IN_CHILDREN))
@@ -323,16 +323,21 @@ static const kvshm *sorting; /* qsort() passes no argument on */
 
 static int by_hash(const void *a, const void *b)
 {
-    uint64_t x = KVSHM__LOAD(&sorting->recency[*(const uint32_t *)a].hash);
-    uint64_t y = KVSHM__LOAD(&sorting->recency[*(const uint32_t *)b].hash);
+    uint64_t x = KVSHM__LOAD(&sorting->records[*(const uint32_t *)a].hash);
+    uint64_t y = KVSHM__LOAD(&sorting->records[*(const uint32_t *)b].hash);
 
     return x < y ? -1 : x > y;
 }
 
+static kvshm_a64 *page_id_of(const kvshm *kv, uint32_t record)
+{
+    return kvshm__page_id(kv, record, KVSHM__LOAD(&kv->records[record].length));
+}
+
 static int by_page_id(const void *a, const void *b)
 {
-    uint64_t x = KVSHM__LOAD(&sorting->recency[*(const uint32_t *)a].page_id[1]);
-    uint64_t y = KVSHM__LOAD(&sorting->recency[*(const uint32_t *)b].page_id[1]);
+    uint64_t x = KVSHM__LOAD(page_id_of(sorting, *(const uint32_t *)a) + 1);
+    uint64_t y = KVSHM__LOAD(page_id_of(sorting, *(const uint32_t *)b) + 1);
 
     return x < y ? -1 : x > y;
 }
@@ -344,8 +349,9 @@ static bool same_page(const kvshm *kv, uint32_t a, uint32_t b)
         return false;
     return length_of(kv, a) == length_of(kv, b) &&
            kvshm__pages_parent(kv, a) == kvshm__pages_parent(kv, b) &&
-           memcmp(kvshm__text(kv, a), kvshm__text(kv, b),
-                  sizeof(struct kvshm_page_text) + length_of(kv, a) * sizeof(uint32_t)) == 0;
+           KVSHM__LOAD(&kv->records[a].adapter_id) == KVSHM__LOAD(&kv->records[b].adapter_id) &&
+           KVSHM__LOAD(&kv->records[a].tenant) == KVSHM__LOAD(&kv->records[b].tenant) &&
+           memcmp(kvshm__text(kv, a), kvshm__text(kv, b), length_of(kv, a) * sizeof(uint32_t)) == 0;
 }
 
 static void check_twins(struct look *l)
@@ -365,12 +371,12 @@ static void check_twins(struct look *l)
     }
     qsort(l->order, n, sizeof(*l->order), by_page_id);
     for (uint32_t i = 0; i < n; i++) {
-        const struct kvshm_recency *c = &kv->recency[l->order[i]];
+        const kvshm_a64 *page_id = page_id_of(kv, l->order[i]);
 
         if (i > 0 && by_page_id(&l->order[i - 1], &l->order[i]) == 0)
             found(l, "records %u and %u have one page id", l->order[i - 1], l->order[i]);
-        if (KVSHM__LOAD((kvshm_a64 *)&c->page_id[0]) != kv->fixed->opening_id ||
-            KVSHM__LOAD((kvshm_a64 *)&c->page_id[1]) > KVSHM__LOAD(&kv->header->next_page_id))
+        if (KVSHM__LOAD((kvshm_a64 *)&page_id[0]) != kv->fixed->opening_id ||
+            KVSHM__LOAD((kvshm_a64 *)&page_id[1]) > KVSHM__LOAD(&kv->header->next_page_id))
             found(l, "the page id of record %u was never given", l->order[i]);
     }
 }
@@ -499,7 +505,7 @@ static void walk_free_records(struct look *l)
             return;
         }
         l->lists[next1 - 1] |= IN_FREE;
-        next1 = KVSHM__LOAD(&kv->recency[next1 - 1].link1);
+        next1 = KVSHM__LOAD(&kv->links[next1 - 1].link1);
     }
 }
 
@@ -516,7 +522,7 @@ static void walk_limbo(struct look *l)
         }
         l->lists[next1 - 1] |= IN_LIMBO;
         last1 = next1;
-        next1 = KVSHM__LOAD(&kv->recency[next1 - 1].link1);
+        next1 = KVSHM__LOAD(&kv->links[next1 - 1].link1);
     }
     if (last1 != 0 && next1 != KVSHM__LIST_END)
         found(l, "the list of limbo does not end as it should");
@@ -544,7 +550,7 @@ static void check_lists(struct look *l)
         if (state_of(kv, record) == KVSHM__PLACE_AWAY && !(l->lists[record] & IN_LIMBO))
             found(l, "record %u is away and not in limbo's list (E4)", record);
         if (in_use(kv, record) && !(l->lists[record] & IN_LIMBO) &&
-            KVSHM__LOAD(&kv->recency[record].link1) != 0)
+            KVSHM__LOAD(&kv->links[record].link1) != 0)
             found(l, "record %u is linked and in no list (E4)", record);
     }
     count_is(l, "pages", KVSHM__LOAD(&kv->header->derived.pages), pages);

@@ -15,7 +15,7 @@
 
 static uint64_t stamp_of(kvshm *kv, const struct kvshm_prefix *prefix)
 {
-    return KVSHM__LOAD(&kv->recency[in_record(kv, prefix)].stamp);
+    return KVSHM__LOAD(&kv->records[in_record(kv, prefix)].stamp);
 }
 
 /* Is it as zeroed? */

@@ -305,7 +305,7 @@ START_TEST(test_oldest_unleased_entries_give_room)
     lease[0] = lookup(
         kv, &prefix[2]); /* and those that are held move up, too: hold them by an older use */
     lease[1] = lookup(kv, &prefix[3]);
-    KVSHM__STORE(&kv->recency[lease[0].page].stamp, 1);
+    KVSHM__STORE(&kv->records[lease[0].page].stamp, 1);
     KVSHM__STORE(&kv->heap[KVSHM__LOAD(&kv->heap[lease[0].page].position1) - 1].stamp, 1);
     ts_is(kvshm__mend_lock(kv), 0);
     kvshm__recency_rebuild(kv);

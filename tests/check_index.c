@@ -429,7 +429,7 @@ static struct {
 /* Write the record over and over, as pages.c does, now with one text and now with the other. */
 static void *write_without_pause(void *arg)
 {
-    struct kvshm_page_text *text = kvshm__text(torn.kv, torn.record);
+    kvshm_a64 *text = kvshm__text(torn.kv, torn.record);
     kvshm_a64 *seq = &torn.kv->records[torn.record].seq;
 
     for (; !torn.done; torn.writes++) {
@@ -439,7 +439,7 @@ static void *write_without_pause(void *arg)
             uint64_t word;
 
             memcpy(&word, &torn.tokens[torn.writes % 2][i - 2], sizeof(word));
-            KVSHM__STORE(&text->words[i / 2 - 1], word);
+            KVSHM__STORE(&text[i / 2 - 1], word);
             for (int j = 0; i == LONG_PAGE && j < 50; j++)
                 kvshm__pause();
         }

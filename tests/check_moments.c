@@ -226,7 +226,7 @@ static void write_other_text(void)
         uint64_t word;
 
         memcpy(&word, texts[1] + 2 * i, sizeof(word));
-        KVSHM__STORE(&kvshm__text(writer, found.record)->words[i], word);
+        KVSHM__STORE(&kvshm__text(writer, found.record)[i], word);
     }
     kvshm__seq_write_end(&r->seq);
 }

@@ -97,7 +97,7 @@ static uint32_t steps_to(const kvshm *kv, uint32_t record, uint32_t depth)
     uint32_t steps = 0;
 
     while (KVSHM__LOAD(&kv->records[record].depth) > depth) {
-        uint32_t jump = KVSHM__LOAD(&kv->records[record].jump1) - 1;
+        uint32_t jump = KVSHM__LOAD(&kv->links[record].jump1) - 1;
 
         record =
             KVSHM__LOAD(&kv->records[jump].depth) >= depth ? jump : kvshm__pages_parent(kv, record);
@@ -152,14 +152,15 @@ START_TEST(test_damaged_links_are_no_circle)
     uint32_t deepest = chain(kv, 64);
 
     for (unsigned i = 0; i < 3000; i++) {
-        struct kvshm_record *r = &kv->records[ts_random(&chance, 64)];
+        uint32_t victim = (uint32_t)ts_random(&chance, 64);
+        struct kvshm_record *r = &kv->records[victim];
         uint32_t depth = (uint32_t)ts_random(&chance, 64), got;
         uint32_t wrong = ts_random(&chance, 4) ? (uint32_t)ts_random(&chance, 70)
                                                : (uint32_t)ts_random(&chance, UINT32_MAX);
 
         switch (ts_random(&chance, 4)) {
         case 0:
-            KVSHM__STORE(&r->jump1, wrong);
+            KVSHM__STORE(&kv->links[victim].jump1, wrong);
             break;
         case 1:
             KVSHM__STORE(&r->parent1, wrong);
@@ -182,9 +183,9 @@ END_TEST
 
 static bool is_child(const kvshm *kv, uint32_t parent, uint32_t record)
 {
-    uint32_t child1 = KVSHM__LOAD(&kv->records[parent].child1), n = 0;
+    uint32_t child1 = KVSHM__LOAD(&kv->links[parent].child1), n = 0;
 
-    for (; child1 != 0; child1 = KVSHM__LOAD(&kv->recency[child1 - 1].next1)) {
+    for (; child1 != 0; child1 = KVSHM__LOAD(&kv->links[child1 - 1].next1)) {
         ck_assert_uint_lt(n++, kv->record_count);
         if (child1 - 1 == record)
             return true;
@@ -214,7 +215,7 @@ START_TEST(test_p3_child_until_vacated)
         ck_assert(!is_child(kv, root, child[gone]));
         child[gone] = child[i - 1];
     }
-    ck_assert_uint_eq(KVSHM__LOAD(&kv->records[root].child1), 0);
+    ck_assert_uint_eq(KVSHM__LOAD(&kv->links[root].child1), 0);
     unlock_and_detach(kv);
 }
 END_TEST
@@ -268,7 +269,6 @@ START_TEST(test_texts_are_compared_whole)
 {
     kvshm *kv = locked(24, 4);
     uint32_t tokens[24], record = kvshm__pages_take(kv);
-    const struct kvshm_page_text *text = kvshm__text(kv, record);
 
     for (uint32_t i = 0; i < 24; i++)
         tokens[i] = 100 + i;
@@ -280,19 +280,19 @@ START_TEST(test_texts_are_compared_whole)
                                         .tokens = tokens};
 
         kvshm__pages_write(kv, record, &spec);
-        ck_assert(kvshm__text_equal(text, &spec));
+        ck_assert(kvshm__text_equal(kv, record, &spec));
         for (uint32_t i = 0; i < 24; i++) {
             for (uint32_t bit = 0; bit < 32; bit += 31) {
                 tokens[i] ^= 1u << bit;
-                ck_assert_int_eq(kvshm__text_equal(text, &spec), i >= m);
+                ck_assert_int_eq(kvshm__text_equal(kv, record, &spec), i >= m);
                 tokens[i] ^= 1u << bit;
             }
         }
         spec.adapter_id = 4;
-        ck_assert(!kvshm__text_equal(text, &spec));
+        ck_assert(!kvshm__text_equal(kv, record, &spec));
         spec.adapter_id = 3;
         spec.tenant = 3;
-        ck_assert(!kvshm__text_equal(text, &spec));
+        ck_assert(!kvshm__text_equal(kv, record, &spec));
     }
     unlock_and_detach(kv);
 }
@@ -303,16 +303,15 @@ START_TEST(test_keys_are_compared_whole)
     kvshm *kv = locked(1, 4); /* the smallest text has room for a key */
     uint8_t key[KVSHM_KEY_BYTES];
     uint32_t record = kvshm__pages_take(kv);
-    const struct kvshm_page_text *text = kvshm__text(kv, record);
     struct kvshm__page_spec spec = {
         .parent = KVSHM__NO_RECORD, .length = 1 | KVSHM__KEY_ONLY | KVSHM__KEY_END, .key = key};
 
     memset(key, 0x5a, sizeof(key));
     kvshm__pages_write(kv, record, &spec);
-    ck_assert(kvshm__text_equal(text, &spec));
+    ck_assert(kvshm__text_equal(kv, record, &spec));
     for (uint32_t bit = 0; bit < 8 * KVSHM_KEY_BYTES; bit++) {
         key[bit / 8] ^= (uint8_t)(1u << bit % 8);
-        ck_assert(!kvshm__text_equal(text, &spec));
+        ck_assert(!kvshm__text_equal(kv, record, &spec));
         key[bit / 8] ^= (uint8_t)(1u << bit % 8);
     }
     unlock_and_detach(kv);
@@ -353,21 +352,21 @@ START_TEST(test_record_written_again_is_another_page)
     kvshm *kv = locked(4, 8);
     uint32_t record = page_below(kv, KVSHM__NO_RECORD, 4), child = page_below(kv, record, 2);
     struct kvshm_record *r = &kv->records[record];
-    uint64_t seq = KVSHM__LOAD(&r->seq), id = KVSHM__LOAD(&kv->recency[record].page_id[1]);
+    uint64_t seq = KVSHM__LOAD(&r->seq), id = KVSHM__LOAD(&r->own[1]);
 
     ck_assert_uint_eq(seq % 2, 0);
     ck_assert_uint_eq(kvshm__pages_next_seq(kv, record), seq + 2);
-    KVSHM__STORE(&kv->recency[record].stamp, 77);
+    KVSHM__STORE(&kv->records[record].stamp, 77);
     {
         struct kvshm__page_spec spec = {
             .parent = KVSHM__NO_RECORD, .length = 3, .tokens = some_tokens, .hash = 9};
         kvshm__pages_write(kv, record, &spec);
     }
     ck_assert_uint_eq(KVSHM__LOAD(&r->seq), seq + 2);
-    ck_assert_uint_gt(KVSHM__LOAD(&kv->recency[record].page_id[1]), id);
-    ck_assert_uint_eq(KVSHM__LOAD(&kv->recency[record].stamp), 0);
-    ck_assert_uint_eq(KVSHM__LOAD(&kv->recency[record].hash), 9);
-    ck_assert_uint_eq(KVSHM__LOAD(&r->child1), 0);
+    ck_assert_uint_gt(KVSHM__LOAD(&r->own[1]), id);
+    ck_assert_uint_eq(KVSHM__LOAD(&kv->records[record].stamp), 0);
+    ck_assert_uint_eq(KVSHM__LOAD(&kv->records[record].hash), 9);
+    ck_assert_uint_eq(KVSHM__LOAD(&kv->links[record].child1), 0);
     ck_assert_uint_eq(KVSHM__LOAD(&r->partials), 0);
     ck_assert_uint_eq(KVSHM__LOAD(&r->length), 3);
     ck_assert_uint_eq(kvshm__pages_parent(kv, child), KVSHM__NO_RECORD); /* P1 */

@@ -52,10 +52,10 @@ START_TEST(test_plan_of_frames)
             check_plan(&plan);
         }
     }
-    ck_assert_uint_eq(kvshm__plan_text_stride(1), 64);
-    ck_assert_uint_eq(kvshm__plan_text_stride(8), 64);
-    ck_assert_uint_eq(kvshm__plan_text_stride(9), 96);
-    ck_assert_uint_eq(kvshm__plan_text_stride(64), 288);
+    ck_assert_uint_eq(kvshm__plan_text_stride(1), 32);
+    ck_assert_uint_eq(kvshm__plan_text_stride(8), 32);
+    ck_assert_uint_eq(kvshm__plan_text_stride(9), 64);
+    ck_assert_uint_eq(kvshm__plan_text_stride(64), 256);
 }
 END_TEST
 

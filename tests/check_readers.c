@@ -464,7 +464,7 @@ START_TEST(test_w1_a_record_is_odd_while_it_is_written)
     watched[0] = in_range(0, 4);
     record = in_record(kv, &watched[0]);
     written = &kv->records[record];
-    written_text = (uint64_t *)(uintptr_t)&kvshm__text(kv, record)->words[1];
+    written_text = (uint64_t *)(uintptr_t)&kvshm__text(kv, record)[1];
     ts_is(kvshm_remove(kv, &watched[0]), 0);
     text_before = *written_text;
     seq_before = KVSHM__LOAD(&written->seq);

@@ -15,7 +15,7 @@
 
 static uint64_t stamp_of(const kvshm *kv, uint32_t record)
 {
-    return KVSHM__LOAD(&kv->recency[record].stamp);
+    return KVSHM__LOAD(&kv->records[record].stamp);
 }
 
 /* ---- Stamps ----------------------------------------------------------------------------------------------------- */
@@ -84,7 +84,7 @@ END_TEST
 START_TEST(test_touch_moves_on_only_what_was_seen)
 {
     kvshm *kv = in_create(4, 8, 4);
-    kvshm_a64 *stamp = &kv->recency[3].stamp;
+    kvshm_a64 *stamp = &kv->records[3].stamp;
     uint64_t later;
 
     ck_assert_uint_eq(kvshm__recency_touch(kv, 3, 0), 0);
@@ -275,7 +275,7 @@ START_TEST(test_damaged_heap_is_survived)
     kvshm__recency_remove(kv, 4);
     kvshm__recency_add(kv, 5);
     for (uint32_t record = 0; record < 8; record++)
-        KVSHM__STORE(&kv->recency[record].stamp, 0);
+        KVSHM__STORE(&kv->records[record].stamp, 0);
     kvshm__mend_rebuild(kv);
     kvshm__mend_unlock(kv);
     in_audit(kv);
@@ -335,8 +335,8 @@ START_TEST(test_r2_rebuild_holds_the_published_alone)
     in_put(kv, 50, 4);
     ts_is(kvshm_lookup(kv, &gone, 0, &lease), 0);
     ts_is(kvshm_remove(kv, &gone), 0);
-    KVSHM__STORE(&kv->recency[lease.page].stamp, 99); /* of a page in limbo */
-    KVSHM__STORE(&kv->recency[15].stamp, 99);         /* of a free record */
+    KVSHM__STORE(&kv->records[lease.page].stamp, 99); /* of a page in limbo */
+    KVSHM__STORE(&kv->records[15].stamp, 99);         /* of a free record */
     ts_is(kvshm__mend_lock(kv), 0);
     kvshm__recency_rebuild(kv);
     kvshm__mend_unlock(kv);

@@ -206,7 +206,7 @@ static struct kvshm looking_at(const kvshm *kv, const uint8_t *image)
     MOVE(leases);
     MOVE(reservations);
     MOVE(records);
-    MOVE(recency);
+    MOVE(links);
     MOVE(owners);
 #undef MOVE
     return view;

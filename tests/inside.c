@@ -299,15 +299,15 @@ uint64_t in_dead_number(const kvshm *kv)
 /* The prefix of the entry that ends at record, from the texts of its pages. */
 static struct kvshm_prefix prefix_of(const kvshm *kv, uint32_t record, uint32_t *tokens)
 {
-    const struct kvshm_page_text *text = kvshm__text(kv, record);
+    const struct kvshm_record *r = &kv->records[record];
     struct kvshm_prefix prefix = {
-        .adapter_id = KVSHM__LOAD((kvshm_a64 *)&text->adapter_id),
-        .tenant = KVSHM__LOAD((kvshm_a64 *)&text->tenant),
+        .adapter_id = KVSHM__LOAD((kvshm_a64 *)&r->adapter_id),
+        .tenant = KVSHM__LOAD((kvshm_a64 *)&r->tenant),
         .n = (uint32_t)kvshm__pages_tokens(kv, record),
     };
 
     if (KVSHM__LOAD(&kv->records[record].length) & KVSHM__KEY_ONLY) {
-        memcpy(prefix.key, text->words, sizeof(prefix.key));
+        memcpy(prefix.key, r->own, sizeof(prefix.key));
         return prefix;
     }
     prefix.tokens = tokens;
@@ -315,7 +315,7 @@ static struct kvshm_prefix prefix_of(const kvshm *kv, uint32_t record, uint32_t 
         uint32_t first = KVSHM__LOAD(&kv->records[record].depth) * kv->page_tokens;
 
         ck_assert_uint_le(first + kv->page_tokens, 4096);
-        memcpy(tokens + first, kvshm__text(kv, record)->words,
+        memcpy(tokens + first, kvshm__text(kv, record),
                KVSHM__LOAD(&kv->records[record].length) * sizeof(*tokens));
     }
     return prefix;
@@ -354,7 +354,7 @@ void in_look(const kvshm *kv, struct in_view *view)
     view->n = 0;
     for (uint32_t record = 0; record < kv->record_count; record++) {
         const struct kvshm_record *r = &kv->records[record];
-        uint64_t stamp = KVSHM__LOAD(&kv->recency[record].stamp);
+        uint64_t stamp = KVSHM__LOAD(&kv->records[record].stamp);
 
         if (stamp == 0 || !kvshm__place_published(KVSHM__LOAD((kvshm_a64 *)&r->place)) ||
             KVSHM__LOAD((kvshm_a32 *)&r->epoch) != (uint32_t)KVSHM__LOAD(&kv->header->epoch) ||
@@ -363,7 +363,7 @@ void in_look(const kvshm *kv, struct in_view *view)
         ck_assert_uint_lt(view->n, sizeof(view->entry) / sizeof(*view->entry));
         ck_assert_uint_eq(wrong_bytes(kv, record), 0);
         view->entry[view->n++] = (struct in_entry){
-            .page_id = KVSHM__LOAD(&kv->recency[record].page_id[1]),
+            .page_id = KVSHM__LOAD(kvshm__page_id(kv, record, KVSHM__LOAD((kvshm_a32 *)&r->length)) + 1),
             .stamp = stamp,
             .seq = KVSHM__LOAD((kvshm_a64 *)&r->seq),
             .record = record,

@@ -67,7 +67,7 @@ static void note_runs(struct bench_bed *bed, uint64_t number, const struct kvshm
     uint32_t record = lease->page;
 
     for (uint64_t i = bed->options->pages; i-- > 0 && record != KVSHM__NO_RECORD;) {
-        bed->runs[number * bed->options->pages + i] = kvshm__text(bed->kv, record)->words;
+        bed->runs[number * bed->options->pages + i] = kvshm__text(bed->kv, record);
         record = kvshm__pages_parent(bed->kv, record);
     }
 }
