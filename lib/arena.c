@@ -27,6 +27,7 @@
 #include "config.h"
 #include "fork.h"
 #include "frames.h"
+#include "limit.h"
 #include "mend.h"
 #include "message.h"
 #include "place.h"
@@ -143,8 +144,11 @@ static int populate_one(const kvshm *kv, const void *base, int advice)
 
 static int populate(const kvshm *kv)
 {
-    int code = populate_one(kv, kv->read_base, MADV_POPULATE_READ);
+    uint64_t tables = kvshm__limit_table_bytes(kv->segment_bytes, kv->fixed->page_size);
+    int code = kvshm__limit_tables(kv->read_only ? tables : 2 * tables, kv->name);
 
+    if (code == 0)
+        code = populate_one(kv, kv->read_base, MADV_POPULATE_READ);
     if (code == 0 && kv->write_base != NULL)
         code = populate_one(kv, kv->write_base, MADV_POPULATE_WRITE);
     return code;

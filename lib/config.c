@@ -16,6 +16,7 @@
 
 #include "layout.h"
 #include "message.h"
+#include "numa.h"
 
 #define FIRST_CONFIG_BYTES sizeof(struct kvshm_config) /* of the first version of the library */
 #define SIZED_BYTES_MIN    (2 * sizeof(uint64_t))
@@ -74,6 +75,7 @@ static struct kvshm_config defaults(void)
         .max_clients = 64,
         .max_leases = 512,
         .backing = KVSHM_BACKING_AUTO,
+        .numa = KVSHM_NUMA_AUTO,
         .mode = 0600,
         .group = UINT32_MAX,
         .stall_ms = 1000,
@@ -360,8 +362,15 @@ int kvshm__config_create(const struct kvshm_config *from, struct kvshm__config *
     if (code == 0)
         code = check_range("backing", c->backing, KVSHM_BACKING_AUTO,
                            KVSHM_BACKING_HUGETLB_1G);
+    if (code == 0 && !kvshm__numa_valid(c->numa, true))
+        code = kvshm__fail(-EINVAL,
+                           "config.numa is %u, not KVSHM_NUMA_AUTO, _LOCAL, _INTERLEAVE, or "
+                           "KVSHM_NUMA_NODE(0) to (%u)",
+                           c->numa, KVSHM__NODES_MAX - 1);
     if (code == 0)
         code = check_range("stall_ms", c->stall_ms, 0, KVSHM__STALL_MS_MAX);
+    if (code == 0)
+        code = check_range("reserved", c->reserved, 0, 0);
     if (code == 0 && c->mode > MODE_MAX)
         code = kvshm__fail(-EINVAL, "config.mode is %#o, not 0 to %#o", c->mode, MODE_MAX);
     return code;

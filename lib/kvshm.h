@@ -116,6 +116,16 @@ enum kvshm_backing {
     KVSHM_BACKING_HUGETLB_1G = 4, /* one with pages of 1 GiB */
 };
 
+/* On which nodes memory is. Other values are of a node: KVSHM_NUMA_NODE(n). */
+enum kvshm_numa {
+    KVSHM_NUMA_AUTO = 0,       /* asked: interleaved where there is more than one node, as far as the system lets */
+    KVSHM_NUMA_LOCAL = 1,      /* no policy: each page where the system puts it, mostly near who creates */
+    KVSHM_NUMA_INTERLEAVE = 2, /* pages in turn on all nodes that this process may have memory of */
+    KVSHM_NUMA_MIXED = 3,      /* had: a policy was set, and pages are elsewhere, where there was room */
+};
+/* Preferably on node n, 0 to 1023. */
+#define KVSHM_NUMA_NODE(n) (256u + (n))
+
 /*
  * What a page is. Either num_layers, num_kv_heads, head_dim and dtype are set (a page is then
  * [num_layers, 2, page_tokens, num_kv_heads * head_dim] of dtype), or page_bytes alone (an opaque page).
@@ -146,9 +156,11 @@ struct kvshm_config {
     uint32_t max_clients;  /* attached processes that write, 1 to 4096; default 64 */
     uint32_t max_leases;   /* leases one client holds at once, and reservations likewise, 1 to 65535; default 512 */
     uint32_t backing;      /* enum kvshm_backing; default KVSHM_BACKING_AUTO */
+    uint32_t numa;         /* enum kvshm_numa, or KVSHM_NUMA_NODE(n); default KVSHM_NUMA_AUTO */
     uint32_t mode;         /* permission bits of the file, whatever the umask; default 0600 */
     uint32_t group;        /* gid of the file; default UINT32_MAX: the creator's */
     uint32_t stall_ms;     /* how long a writer waits for another that does not move, at most 3600000; default 1000 */
+    uint32_t reserved;     /* 0 */
 };
 
 /* A prompt prefix, by which entries are found. It borrows the caller's tokens for the time of the call. */
@@ -221,6 +233,8 @@ struct kvshm_info {
     uint32_t backing_asked;   /* enum kvshm_backing */
     uint32_t backing;         /* had */
     char backing_reason[128]; /* why not a better one */
+    uint32_t numa_asked;      /* enum kvshm_numa, or KVSHM_NUMA_NODE(n) */
+    uint32_t numa;            /* had, when it was created: never KVSHM_NUMA_AUTO */
     uint64_t segment_bytes;
     uint64_t page_bytes;
     uint64_t frame_stride;    /* bytes from one frame to the next */
@@ -317,10 +331,13 @@ KVSHM_API void kvshm_config_init_sized(struct kvshm_config *config, size_t size)
  * flags   KVSHM_POPULATE or 0
  * out     the handle; NULL after an error
  *
- * 0; -EINVAL (name, flag, a field), KVSHM_E_GEOMETRY, -EEXIST, KVSHM_E_CONFLICT, -ENOSPC (numbers and remedy in the
- * message), -ENODEV, -ENOMEM, -EACCES, -EROFS (the backing asked for is not to be had), -EFBIG (RLIMIT_FSIZE), -E2BIG (too
- * many mounts), KVSHM_E_BUSY_CREATORS, -errno of the system. Nothing is left behind by an error, nor by a
- * creator that is killed. Blocks while it takes the memory, and up to 10 s while others create.
+ * 0; -EINVAL (name, flag, a field, a node that has no memory for this process), KVSHM_E_GEOMETRY, -EEXIST,
+ * KVSHM_E_CONFLICT; -ENOSPC: the file system, a pool, a cgroup or the host has too little (numbers and remedy in the
+ * message); -ENODEV, -ENOMEM, -EACCES, -EROFS (the backing asked for is not to be had), -EFBIG (RLIMIT_FSIZE), -E2BIG (too
+ * many mounts); -ENOMEM also: a process that took the memory was killed, or could not be made; -EPERM, -EOPNOTSUPP: a NUMA
+ * policy that was asked for by name cannot be set; KVSHM_E_BUSY_CREATORS, -errno of the system. Nothing is left behind by
+ * an error, nor by a creator that is killed. Blocks while it takes the memory, by child processes of its own that no
+ * handler of the caller's meets, and up to 10 s while others create.
  */
 KVSHM_API int kvshm_create(const char *name, const struct kvshm_config *config, unsigned flags, kvshm **out);
 

@@ -29,7 +29,6 @@
  *   the quiet byte                                       taken and asked by client.c from the start
  *   a path of a spill file                               kvshm_static.spill_path
  *   more counters                                        48 words a client and in the totals, 20 in use
- *   NUMA policy asked and had                            kvshm_static.numa_asked, .numa
  */
 #ifndef KVSHM_LAYOUT_H
 #define KVSHM_LAYOUT_H
@@ -124,8 +123,8 @@ struct kvshm_static {
     uint32_t clock;           /* enum kvshm_clock */
     uint32_t backing_asked;
     uint32_t backing;
-    uint32_t numa_asked;      /* room: 0 */
-    uint32_t numa;            /* room: 0 */
+    uint32_t numa_asked;      /* enum kvshm_numa, or KVSHM_NUMA_NODE(n) */
+    uint32_t numa;            /* had, never KVSHM_NUMA_AUTO */
     struct kvshm_geometry geometry;
     char name[72];
     char backing_reason[128];

@@ -33,6 +33,8 @@ lib_libkvshm_internal_la_SOURCES = \
 	lib/layout.h \
 	lib/lease.c \
 	lib/lease.h \
+	lib/limit.c \
+	lib/limit.h \
 	lib/lines.c \
 	lib/lines.h \
 	lib/look.c \
@@ -42,12 +44,16 @@ lib_libkvshm_internal_la_SOURCES = \
 	lib/message.h \
 	lib/mounts.c \
 	lib/mounts.h \
+	lib/numa.c \
+	lib/numa.h \
 	lib/pages.c \
 	lib/pages.h \
 	lib/place.c \
 	lib/place.h \
 	lib/plan.c \
 	lib/plan.h \
+	lib/populate.c \
+	lib/populate.h \
 	lib/private.c \
 	lib/private.h \
 	lib/reap.c \

@@ -52,6 +52,8 @@ static void fill_fixed(const kvshm *kv, struct kvshm_info *info)
     info->hardware_clock = kv->hardware_clock;
     info->backing_asked = f->backing_asked;
     info->backing = f->backing;
+    info->numa_asked = f->numa_asked;
+    info->numa = f->numa;
     memcpy(info->backing_reason, f->backing_reason, sizeof(info->backing_reason));
     info->segment_bytes = kv->segment_bytes;
     info->page_bytes = kv->page_bytes;

@@ -48,17 +48,19 @@ static void unescape(char *text)
 static bool parse(char *line, struct kvshm__mount *mount)
 {
     unsigned device_major, device_minor;
-    char *rest = line, *device, *field;
+    char *rest = line, *device, *root, *field;
 
     next_field(&rest);
     next_field(&rest);
     device = next_field(&rest);
-    next_field(&rest);
+    root = next_field(&rest);
     field = next_field(&rest);
     if (field == NULL || sscanf(device, "%u:%u", &device_major, &device_minor) != 2)
         return false;
+    unescape(root);
     unescape(field);
     mount->device = makedev(device_major, device_minor);
+    mount->root = root;
     mount->point = field;
     do {
         field = next_field(&rest);

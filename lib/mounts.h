@@ -11,6 +11,7 @@
 
 struct kvshm__mount {
     dev_t device;        /* st_dev of the files in it */
+    const char *root;    /* which directory of the file system that is */
     const char *point;   /* the directory */
     const char *type;    /* of file system */
     const char *options; /* of the file system, between commas */

@@ -11,13 +11,9 @@
  * S2  A file without a name goes with its last descriptor: an error, or death at any moment, leaves nothing.
  * S3  All space is the file's own before it has a name: no store to the segment is ever a SIGBUS for want of memory.
  *
- * Space is proven in two steps, prove_limits() and take_space(), in that order, since what is taken beyond a limit may
- * be answered by a signal instead of an error. More limits (a cgroup's, a pool's) and more ways to take (populating
- * in a child) belong there.
- *
- * Where transparent hugepages are wanted, memory is asked for through a mapping first, since fallocate alone would give
- * small pages; fallocate then proves that nothing is missing. The header is written through a mapping too: files of
- * hugetlbfs know no write().
+ * Space is proven in two steps, kvshm__limit_check() and kvshm__populate(), in that order, since what is taken beyond a
+ * limit may be answered by a signal instead of an error. The header is written through a mapping: files of hugetlbfs know
+ * no write().
  *
  * The nameless file has mode 0600 until it is published, whatever the umask, so that it can be opened anew.
  */
@@ -31,21 +27,14 @@
 
 #include "atomics.h"
 #include "fork.h"
+#include "limit.h"
 #include "message.h"
 #include "plan.h"
+#include "populate.h"
 #include "sys.h"
 #include "validate.h"
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
-#ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25
-#endif
-
-#define SLICE_BYTES_MAX (UINT64_C(64) << 20)
-#define SLICE_BYTES_MIN (UINT64_C(64) << 10)
-#define FD_PATH_BYTES   32
+#define FD_PATH_BYTES 32
 
 static void fd_path(int fd, char path[FD_PATH_BYTES])
 {
@@ -94,104 +83,6 @@ static int set_owner(int fd, const struct kvshm_config *c, const char *path)
     return 0;
 }
 
-/* ---- Space ------------------------------------------------------------------------------------------- */
-
-static int no_space(const char *path, const struct kvshm__plan *plan, uint64_t free_bytes)
-{
-    return kvshm__fail(-ENOSPC,
-                       "%s needs %" PRIu64 " bytes for %" PRIu64 " frames, and its file system has "
-                       "%" PRIu64
-                       " free; ask for less (config.frames, config.memory_bytes), remove "
-                       "what is there, or enlarge it",
-                       path, plan->segment_bytes, plan->frames, free_bytes);
-}
-
-/* UINT64_MAX: it knows no limit. */
-static int free_bytes_of(int fd, uint64_t *bytes)
-{
-    struct statvfs status;
-    int code = kvshm__sys.fstatvfs(fd, &status);
-
-    if (code == 0)
-        *bytes = status.f_blocks == 0 ? UINT64_MAX : (uint64_t)status.f_bavail * status.f_frsize;
-    return code;
-}
-
-static int prove_limits(int fd, const struct kvshm__plan *plan, const char *path)
-{
-    uint64_t free_bytes = 0, limit;
-    int code = kvshm__sys.file_limit(&limit);
-
-    if (code == 0 && plan->segment_bytes > limit)
-        return kvshm__fail(-EFBIG,
-                           "%s needs %" PRIu64 " bytes, and RLIMIT_FSIZE is %" PRIu64 "; raise it "
-                           "(ulimit -f) or ask for less",
-                           path, plan->segment_bytes, limit);
-    if (code == 0)
-        code = free_bytes_of(fd, &free_bytes);
-    if (code < 0)
-        return kvshm__fail(code, "%s: %s", path, kvshm_strerror(code));
-    return plan->segment_bytes > free_bytes ? no_space(path, plan, free_bytes) : 0;
-}
-
-static uint64_t larger(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
-/*
- * In slices, since a signal makes the system undo and give up a whole one: then smaller ones are tried, which come to
- * an end between two signals.
- */
-static int take_space(int fd, const struct kvshm__plan *plan, const char *path)
-{
-    const uint64_t slice_min = larger(SLICE_BYTES_MIN, plan->page_size);
-    uint64_t at = 0, slice = larger(SLICE_BYTES_MAX, plan->page_size), free_bytes = 0;
-    int code = 0;
-
-    while (code == 0 && at < plan->segment_bytes) {
-        uint64_t left = plan->segment_bytes - at;
-        uint64_t length = left < slice ? left : slice;
-
-        code = kvshm__sys.space(fd, at, length);
-        if (code == 0) {
-            at += length;
-        } else if (code == -EINTR) {
-            slice = larger(slice / 2, slice_min);
-            code = 0;
-        }
-    }
-    if (code == -ENOSPC && free_bytes_of(fd, &free_bytes) == 0 && free_bytes != UINT64_MAX)
-        return no_space(path, plan, free_bytes);
-    return code == 0 ? 0 : kvshm__fail(code, "space of %s: %s", path, kvshm_strerror(code));
-}
-
-/*
- * Ask for hugepages: at the first touch, where the mount has huge=, else by putting small ones together. Where that fails
- * there are small pages, or none yet.
- */
-static int take_hugepages(int fd, const struct kvshm__plan *plan, const char *path)
-{
-    void *address;
-    int code = kvshm__sys.truncate(fd, plan->segment_bytes);
-
-    if (code == 0)
-        code = kvshm__backing_map(fd, plan->segment_bytes, plan->page_size, PROT_READ | PROT_WRITE,
-                                  &address);
-    if (code < 0)
-        return kvshm__fail(code, "%s: %s", path, kvshm_strerror(code));
-    kvshm__sys.advise(address, plan->segment_bytes, MADV_HUGEPAGE);
-    for (uint64_t at = 0; at < plan->segment_bytes; at += plan->page_size) {
-        void *page = (uint8_t *)address + at;
-
-        if (kvshm__sys.advise(page, plan->page_size, MADV_POPULATE_WRITE) == 0 &&
-            kvshm__sys.advise(page, plan->page_size, MADV_COLLAPSE) == -EAGAIN)
-            kvshm__sys.advise(page, plan->page_size, MADV_COLLAPSE);
-    }
-    kvshm__sys.unmap(address, plan->segment_bytes);
-    return 0;
-}
-
 /* ---- The header -------------------------------------------------------------------------------------- */
 
 static int fill_random(struct kvshm_static *f)
@@ -236,7 +127,7 @@ static void fill_sizes(struct kvshm_static *f, const struct kvshm__plan *plan)
 
 static void fill_asked(struct kvshm_static *f, const struct kvshm__config *config,
                        const struct kvshm__making *making, const struct kvshm__way *way,
-                       bool hardware_clock)
+                       uint32_t numa, bool hardware_clock)
 {
     f->created_ns = kvshm__sys.realtime_ns();
     f->creator_pid = kvshm__sys.pid();
@@ -246,6 +137,8 @@ static void fill_asked(struct kvshm_static *f, const struct kvshm__config *confi
     f->clock = hardware_clock ? KVSHM__CLOCK_HARDWARE : KVSHM__CLOCK_SHARED;
     f->backing_asked = config->asked.backing;
     f->backing = way->backing;
+    f->numa_asked = config->asked.numa;
+    f->numa = numa;
     f->geometry = config->asked.geometry;
     snprintf(f->name, sizeof(f->name), "%s", making->name);
     memcpy(f->backing_reason, making->ways.reason, sizeof(f->backing_reason));
@@ -284,23 +177,23 @@ static int store_header(const struct kvshm_header *header, int fd, uint32_t page
 }
 
 static int write_header(const struct kvshm__making *making, const struct kvshm__config *config,
-                        const struct kvshm__way *way, const struct kvshm__plan *plan,
-                        bool hardware_clock, int fd)
+                        const struct kvshm__way *way, const struct kvshm__populate *taken,
+                        bool hardware_clock)
 {
     struct kvshm_header header;
     int code;
 
     memset(&header, 0, sizeof(header));
-    fill_sizes(&header.fixed, plan);
-    fill_asked(&header.fixed, config, making, way, hardware_clock);
+    fill_sizes(&header.fixed, taken->plan);
+    fill_asked(&header.fixed, config, making, way, taken->numa, hardware_clock);
     code = fill_random(&header.fixed);
     if (code == 0)
         code = kvshm__boot_id(header.fixed.boot_id);
     if (code < 0)
         return code;
     header.fixed.checksum = kvshm__validate_checksum(&header.fixed);
-    fill_live(&header, config, plan);
-    code = store_header(&header, fd, plan->page_size);
+    fill_live(&header, config, taken->plan);
+    code = store_header(&header, taken->fd, taken->plan->page_size);
     return code == 0 ? 0
                      : kvshm__fail(code, "header of %s: %s", making->path, kvshm_strerror(code));
 }
@@ -320,18 +213,19 @@ static int name_is_free(const struct kvshm__making *making)
 }
 
 /* All of its memory, proven. */
-static int take(struct kvshm__making *making, unsigned i, const struct kvshm__plan *plan, int fd)
+static int take(struct kvshm__making *making, unsigned i, struct kvshm__populate *request)
 {
-    int code = prove_limits(fd, plan, making->path);
+    const struct kvshm__plan *plan = request->plan;
+    int code = kvshm__limit_check(request->fd, plan, making->path);
 
-    if (code == 0 && making->ways.way[i].transparent)
-        code = take_hugepages(fd, plan, making->path);
+    request->path = making->path;
+    request->transparent = making->ways.way[i].transparent;
     if (code == 0)
-        code = take_space(fd, plan, making->path);
+        code = kvshm__populate(request);
     if (code == -ENOSPC) /* the pool says it better, if it was that */
         kvshm__backing_room(&making->places, &making->turn, &making->ways, i, plan);
     if (code == 0)
-        code = kvshm__backing_measure(&making->ways, i, fd, plan);
+        code = kvshm__backing_measure(&making->ways, i, request->fd, plan);
     return code;
 }
 
@@ -342,6 +236,7 @@ static int build_so(struct kvshm__making *making, unsigned i, const struct kvshm
     const struct kvshm__way *way = &making->ways.way[i];
     const char *dir = making->places.place[way->place].path;
     struct kvshm__plan plan;
+    struct kvshm__populate request = {.plan = &plan, .numa_asked = config->asked.numa};
     int code = kvshm__plan_make(config, way->page_size, &plan);
 
     making->place = way->place;
@@ -352,10 +247,11 @@ static int build_so(struct kvshm__making *making, unsigned i, const struct kvshm
         code = open_nameless(dir, fd);
     if (code == 0)
         code = set_owner(*fd, &config->asked, making->path);
+    request.fd = *fd;
     if (code == 0)
-        code = take(making, i, &plan, *fd);
+        code = take(making, i, &request);
     if (code == 0)
-        code = write_header(making, config, way, &plan, hardware_clock, *fd);
+        code = write_header(making, config, way, &request, hardware_clock);
     return code;
 }
 

@@ -12,14 +12,18 @@
 #include <limits.h>
 #include <linux/fs.h>
 #include <linux/futex.h>
+#include <linux/mempolicy.h>
 #include <linux/stat.h> /* statx, which not every C library has */
+#include <sched.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -254,6 +258,78 @@ static int real_fstatfs(int fd, struct statfs *out)
     OUTCOME(fstatfs(fd, out));
 }
 
+/* All arguments are 0, so their order, which differs between architectures, does not matter. */
+static int real_child(void)
+{
+    OUTCOME(syscall(SYS_clone, 0, 0, 0, 0, 0));
+}
+
+static int real_child_wait(int pid, bool now, int *status)
+{
+    int before = errno;
+    int code = outcome(waitpid(pid, status, __WALL | (now ? WNOHANG : 0)), before);
+
+    return code > 0 ? 1 : code;
+}
+
+static int real_child_kill(int pid)
+{
+    OUTCOME(kill(pid, SIGKILL));
+}
+
+static int real_signals(const sigset_t *mask, sigset_t *before)
+{
+    return -pthread_sigmask(SIG_SETMASK, mask, before);
+}
+
+static int real_keep_only(int fd)
+{
+    int before = errno;
+    int code = 0;
+
+    if (fd > 0)
+        code = outcome(syscall(SYS_close_range, 0u, (unsigned)fd - 1, 0u), before);
+    if (code == 0)
+        code = outcome(syscall(SYS_close_range, (unsigned)fd + 1, ~0u, 0u), before);
+    return code;
+}
+
+static int real_die_with(uint32_t parent)
+{
+    int before = errno;
+    int code = outcome(prctl(PR_SET_PDEATHSIG, SIGKILL), before);
+
+    uint32_t now = (uint32_t)getppid();
+
+    /* 0: the parent is in another PID namespace. */
+    return code == 0 && now != parent && now != 0 ? -ESRCH : code;
+}
+
+static int real_cpus(void)
+{
+    cpu_set_t set;
+    int before = errno;
+    int code = outcome(sched_getaffinity(0, sizeof(set), &set), before);
+
+    return code < 0 ? code : CPU_COUNT(&set);
+}
+
+static int real_policy_set(void *address, uint64_t size, int mode, const uint64_t *nodes,
+                           unsigned words)
+{
+    OUTCOME(syscall(SYS_mbind, address, size, mode, nodes, words * 64ul + 1, 0u));
+}
+
+static int real_policy_allowed(uint64_t *nodes, unsigned words)
+{
+    OUTCOME(syscall(SYS_get_mempolicy, NULL, nodes, words * 64ul, NULL, (unsigned long)MPOL_F_MEMS_ALLOWED));
+}
+
+static int real_pages_where(void **pages, unsigned n, int *nodes)
+{
+    OUTCOME(syscall(SYS_move_pages, 0, (unsigned long)n, pages, NULL, nodes, 0));
+}
+
 static uint64_t clock_ns(clockid_t clock)
 {
     struct timespec now = {0};
@@ -282,11 +358,17 @@ static uint32_t real_uid(void)
     return (uint32_t)geteuid();
 }
 
+static void real_exit(int status)
+{
+    _exit(status);
+}
+
 #define REAL_MEMBER(name, parameters, arguments) .name = real_##name,
 #define REAL_ALL                                                           \
     {                                                                      \
         KVSHM__SYS_CALLS(REAL_MEMBER).monotonic_ns = real_monotonic_ns,    \
         .realtime_ns = real_realtime_ns, .pid = real_pid, .uid = real_uid, \
+        .exit = real_exit,                                                 \
     }
 
 const struct kvshm__sys kvshm__sys_real = REAL_ALL;

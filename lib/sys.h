@@ -13,6 +13,8 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
@@ -38,6 +40,15 @@
  * futex_wake   how many of at most n were woken
  * random       all of size bytes, at most 256
  * file_limit   RLIMIT_FSIZE: a file longer than that is answered by a deadly signal
+ * child        a process like fork's, but no handler of the host runs in either, and no signal tells of its end: 0 in
+ *              the child, its pid in the parent. It may use this struct, and no libc that allocates or locks
+ * child_wait   for that child and no other, whatever is done with SIGCHLD: 1 with the wait status, 0: not ended (now)
+ * signals      set the calling thread's mask; before may be NULL
+ * keep_only    in a child: close all descriptors but fd
+ * die_with     in a child: SIGKILL when the thread of process parent that made it ends; -ESRCH: it has ended
+ * cpus         how many processors the calling thread may run on
+ * policy_set   mbind; policy_allowed: the nodes that this process may have memory of, words of 64 bits
+ * pages_where  move_pages that moves nothing: the node of each of n pages, or -errno
  */
 #define KVSHM__SYS_CALLS(CALL)                                                            \
     CALL(open, (const char *path, int flags, unsigned mode), (path, flags, mode))         \
@@ -79,7 +90,19 @@
     CALL(random, (void *to, size_t size), (to, size))                                     \
     CALL(file_limit, (uint64_t * out), (out))                                             \
     CALL(sleep_ns, (uint64_t ns), (ns))                                                   \
-    CALL(fstatfs, (int fd, struct statfs *out), (fd, out))
+    CALL(fstatfs, (int fd, struct statfs *out), (fd, out))                                \
+    CALL(child, (void), ())                                                               \
+    CALL(child_wait, (int pid, bool now, int *status), (pid, now, status))                \
+    CALL(child_kill, (int pid), (pid))                                                    \
+    CALL(signals, (const sigset_t *mask, sigset_t *before), (mask, before))               \
+    CALL(keep_only, (int fd), (fd))                                                       \
+    CALL(die_with, (uint32_t parent), (parent))                                           \
+    CALL(cpus, (void), ())                                                                \
+    CALL(policy_set,                                                                      \
+         (void *address, uint64_t size, int mode, const uint64_t *nodes, unsigned words), \
+         (address, size, mode, nodes, words))                                             \
+    CALL(policy_allowed, (uint64_t * nodes, unsigned words), (nodes, words))              \
+    CALL(pages_where, (void **pages, unsigned n, int *nodes), (pages, n, nodes))
 
 struct kvshm__sys {
 #define KVSHM__SYS_MEMBER(name, parameters, arguments) int(*name) parameters;
@@ -91,6 +114,7 @@ struct kvshm__sys {
     uint64_t (*realtime_ns)(void); /* CLOCK_REALTIME: shown to people, decides nothing */
     uint32_t (*pid)(void);
     uint32_t (*uid)(void); /* effective */
+    void (*exit)(int status); /* of a child, at once */
 };
 
 extern struct kvshm__sys kvshm__sys;

@@ -25,6 +25,7 @@
 
 #include "config.h"
 #include "message.h"
+#include "numa.h"
 #include "plan.h"
 #include "sys.h"
 
@@ -181,6 +182,10 @@ static int check_counts(const struct kvshm_static *f, const char *path)
         return damaged(path, "clock", f->clock);
     if (f->backing < KVSHM_BACKING_SMALL || f->backing > KVSHM_BACKING_HUGETLB_1G)
         return damaged(path, "backing", f->backing);
+    if (!kvshm__numa_valid(f->numa_asked, true))
+        return damaged(path, "numa_asked", f->numa_asked);
+    if (!kvshm__numa_valid(f->numa, false))
+        return damaged(path, "numa", f->numa);
     if (f->page_size < 4096 || (f->page_size & (f->page_size - 1)) != 0 ||
         f->page_size % (uint32_t)sysconf(_SC_PAGESIZE) != 0)
         return damaged(path, "page_size", f->page_size);

@@ -63,6 +63,10 @@ static const struct wrong wrongs[] = {
     AT(max_leases, 0, -EINVAL, "config.max_leases is 0, not 1 to 65535"),
     AT(max_leases, 65536, -EINVAL, "config.max_leases is 65536"),
     AT(backing, 5, -EINVAL, "config.backing is 5"),
+    AT(numa, 3, -EINVAL, "config.numa is 3"),
+    AT(numa, 255, -EINVAL, "config.numa is 255"),
+    AT(numa, 1280, -EINVAL, "KVSHM_NUMA_NODE(0) to (1023)"),
+    AT(reserved, 1, -EINVAL, "config.reserved is 1"),
     AT(mode, 01000, -EINVAL, "config.mode is 01000"),
 };
 

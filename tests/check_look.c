@@ -53,6 +53,8 @@ START_TEST(test_info_of_a_new_arena)
     ck_assert_uint_eq(info.backing_asked, KVSHM_BACKING_AUTO);
     ck_assert_uint_eq(info.backing, KVSHM_BACKING_SMALL);
     ck_assert_uint_ne(info.backing_reason[0], '\0');
+    ck_assert_uint_eq(info.numa_asked, KVSHM_NUMA_AUTO);
+    ck_assert_uint_ne(info.numa, KVSHM_NUMA_AUTO);
     ck_assert_uint_eq(info.page_bytes, 300);
     ck_assert_uint_eq(info.frame_stride, 320);
     ck_assert_uint_eq(info.frames_offset % 4096, 0);

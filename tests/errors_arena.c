@@ -107,6 +107,9 @@ START_TEST(test_fields_of_config)
         BAD(kvshm_config, max_leases, 0),
         BAD(kvshm_config, max_leases, 65536),
         BAD(kvshm_config, backing, 77),
+        BAD(kvshm_config, numa, 3),
+        BAD(kvshm_config, numa, 1280),
+        BAD(kvshm_config, reserved, 1),
     };
     kvshm *kv = NULL;
 

@@ -24,6 +24,7 @@ STRUCTS = {
     "kvshm_stats": "kvshm-counters.7",
 }
 PRIVATE = {
+    "kvshm_config": {"reserved"},
     "kvshm_lease": {"reserved", "kv", "page_seq", "page", "word", "spare"},
     "kvshm_reservation": {"reserved", "kv", "frames", "epoch", "word", "spare"},
 }

@@ -14,8 +14,8 @@ golden "no arenas" kvshm
 golden "no arenas, JSON" kvshm -J
 
 kvshmctl create chat --layers 2 --kv-heads 2 --head-dim 16 --dtype bf16 --page-tokens 16 --frames 100 \
-    --stall-ms 700 --backing small >"$TMPDIR/said" || exit 99
-kvshmctl create agent --page-bytes 4K --page-tokens 8 --frames 10 --capacity 3 --backing small \
+    --stall-ms 700 --backing small --numa local >"$TMPDIR/said" || exit 99
+kvshmctl create agent --page-bytes 4K --page-tokens 8 --frames 10 --capacity 3 --backing small --numa local \
     >"$TMPDIR/said" || exit 99
 golden "empty arenas" kvshm
 
@@ -42,7 +42,7 @@ all = json.load(sys.stdin)
 assert all["version"] == 1 and all["errors"] == [] and len(all["arenas"]) == 2
 for arena in all["arenas"]:
     for key, value in arena.items():
-        text = key in ("name", "backing", "backing_asked", "backing_reason", "path")
+        text = key in ("name", "backing", "backing_asked", "backing_reason", "numa", "numa_asked", "path")
         assert isinstance(value, str if text else (int, float)) or value is None, key
 assert [a["capacity"] for a in all["arenas"]] == [3, None]
 '

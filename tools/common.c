@@ -202,6 +202,28 @@ const char *tool_backing(uint32_t backing)
     return backing <= KVSHM_BACKING_HUGETLB_1G ? tool_backings[backing] : "unknown";
 }
 
+static const char *const numa_words[] = {[KVSHM_NUMA_AUTO] = "auto",
+                                         [KVSHM_NUMA_LOCAL] = "local",
+                                         [KVSHM_NUMA_INTERLEAVE] = "interleave",
+                                         [KVSHM_NUMA_MIXED] = "mixed"};
+
+const char *tool_parse_numa(const char *text, uint32_t *numa)
+{
+    uint64_t node;
+
+    for (*numa = KVSHM_NUMA_AUTO; *numa <= KVSHM_NUMA_INTERLEAVE; ++*numa) {
+        if (strcmp(text, numa_words[*numa]) == 0)
+            return NULL;
+    }
+    if (!isdigit((unsigned char)text[0]))
+        return wrong_value("'%.64s' is unknown; write auto, local, interleave, or the number of a node",
+                           text);
+    if (tool_parse_number(text, 1023, &node))
+        return wrong;
+    *numa = KVSHM_NUMA_NODE((uint32_t)node);
+    return NULL;
+}
+
 const char *tool_parse_word(const char *text, const char *const *words, uint32_t *place)
 {
     int used;
@@ -240,6 +262,15 @@ const char *tool_format_bytes(char *buf, uint64_t bytes)
                  units[unit]);
     else
         snprintf(buf, TOOL_TEXT, "%" PRIu64 "%c", (tenths + 5) / 10, units[unit]);
+    return buf;
+}
+
+const char *tool_format_numa(char *buf, uint32_t numa)
+{
+    if (numa < sizeof numa_words / sizeof numa_words[0])
+        snprintf(buf, TOOL_TEXT, "%s", numa_words[numa]);
+    else
+        snprintf(buf, TOOL_TEXT, "node %" PRIu32, numa - KVSHM_NUMA_NODE(0));
     return buf;
 }
 

@@ -58,6 +58,8 @@ extern const char *const tool_backings[];
 /* One of them, or "unknown". */
 const char *tool_backing(uint32_t backing);
 
+/* "auto", "local", "interleave", or the number of a node: an enum kvshm_numa, or KVSHM_NUMA_NODE(n). */
+const char *tool_parse_numa(const char *text, uint32_t *numa);
 /* One of the words of a list that ends in NULL; its place in it. */
 const char *tool_parse_word(const char *text, const char *const *words, uint32_t *place);
 
@@ -69,6 +71,9 @@ const char *tool_format_bytes(char *buf, uint64_t bytes);
 const char *tool_format_age(char *buf, uint64_t then_ns, uint64_t now_ns);
 /* 87.1%; of nothing: "-". */
 const char *tool_format_ratio(char *buf, uint64_t part, uint64_t whole);
+
+/* Of an enum kvshm_numa: "local", "node 3", ... */
+const char *tool_format_numa(char *buf, uint32_t numa);
 
 /* CLOCK_REALTIME in nanoseconds. */
 uint64_t tool_now_ns(void);

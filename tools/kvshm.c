@@ -18,6 +18,9 @@
 #include "columns.h"
 #include "common.h"
 #include "handle.h"
+#include "limit.h"
+
+#define MAPPINGS 2 /* of the segment, in each client */
 
 #define ARENAS  1u
 #define SUMMARY 2u
@@ -29,6 +32,8 @@ enum column_number {
     BACKING,
     BACKING_ASKED,
     BACKING_REASON,
+    NUMA,
+    NUMA_ASKED,
     PATH,
     PAGE,
     PAGE_TOKENS,
@@ -68,6 +73,7 @@ enum column_number {
     RESERVED_FRAMES,
     DEVICE_FRAMES,
     WRITER,
+    PAGE_TABLES,
     ATTACHED,
     TAGS,
     ADAPTER,
@@ -95,6 +101,8 @@ static const struct column columns[COLUMNS] = {
     [BACKING] = {"backing", COLUMN_TEXT, OF_ARENAS, ARENAS, "what its memory is made of"},
     [BACKING_ASKED] = {"backing_asked", COLUMN_TEXT, OF_ARENAS, 0, "what it was to be made of"},
     [BACKING_REASON] = {"backing_reason", COLUMN_WIDE, OF_ARENAS, 0, "why it is not a better one"},
+    [NUMA] = {"numa", COLUMN_TEXT, OF_ARENAS, 0, "nodes that its memory is on"},
+    [NUMA_ASKED] = {"numa_asked", COLUMN_TEXT, OF_ARENAS, 0, "nodes that it was to be on"},
     [PATH] = {"path", COLUMN_WIDE, OF_ARENAS, 0, "file of the segment"},
     [PAGE] = {"page", COLUMN_BYTES, OF_ARENAS, ARENAS, "size of a page"},
     [PAGE_TOKENS] = {"page_tokens", COLUMN_NUMBER, OF_ARENAS, 0, "tokens a page holds"},
@@ -137,6 +145,8 @@ static const struct column columns[COLUMNS] = {
                          "frames that are reserved for it now"},
     [DEVICE_FRAMES] = {"device_frames", COLUMN_NUMBER, CLIENTS, 0, "of these, with KVSHM_DEVICE"},
     [WRITER] = {"writer", COLUMN_TEXT, CLIENTS, 0, "yes: it holds the writer lock"},
+    [PAGE_TABLES] = {"page_tables", COLUMN_BYTES, CLIENTS, CLIENTS,
+                     "page tables when it has touched all"},
     [ATTACHED] = {"attached", COLUMN_TIME, CLIENTS, CLIENTS, "time since it attached"},
     [TAGS] = {"tags", COLUMN_TAGS, CLIENTS, CLIENTS,
               "tags of its leases, each with the time since"},
@@ -198,9 +208,13 @@ static void show_frames(struct table *table, const struct kvshm_info *info)
 
 static void show_making(struct table *table, const struct kvshm_info *info)
 {
+    char numa[TOOL_TEXT];
+
     table_text(table, BACKING, tool_backing(info->backing));
     table_text(table, BACKING_ASKED, tool_backing(info->backing_asked));
     table_text(table, BACKING_REASON, info->backing_reason);
+    table_text(table, NUMA, tool_format_numa(numa, info->numa));
+    table_text(table, NUMA_ASKED, tool_format_numa(numa, info->numa_asked));
     table_text(table, PATH, info->path);
     table_number(table, PAGE, info->page_bytes);
     table_number(table, PAGE_TOKENS, info->geometry.page_tokens);
@@ -361,6 +375,8 @@ static void show_client(struct table *table, const char *name, const kvshm *kv, 
     table_number(table, DEVICE_FRAMES, reserved->device_frames);
     table_text(table, WRITER,
                KVSHM__LOAD(&kv->header->lock.word) == reserved->client ? "yes" : "no");
+    table_number(table, PAGE_TABLES,
+                 MAPPINGS * kvshm__limit_table_bytes(kv->segment_bytes, kv->fixed->page_size));
     table_number(table, ATTACHED, copy.attached_ns);
     table_tags(table, TAGS, tags, tag_count);
 }

@@ -13,12 +13,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common.h"
 #include "handle.h"
+#include "limit.h"
+#include "populate.h"
 #include "reap.h"
 
-#define ARGS_MAX 16
+#define ARGS_MAX      16
+#define SHOW_AFTER_NS UINT64_C(500000000)
+#define SHOW_EACH_NS  UINT64_C(100000000)
 
 struct request {
     const struct command *command;
@@ -112,7 +117,8 @@ enum value_kind {
     VALUE_GROUP,
     VALUE_FINGERPRINT,
     VALUE_DTYPE,
-    VALUE_BACKING
+    VALUE_BACKING,
+    VALUE_NUMA
 };
 
 static const char *const dtypes[] = {"f32", "f16", "bf16", "fp8", "int8", "int4", NULL};
@@ -152,6 +158,8 @@ static const struct create_option create_options[] = {
      "What memory is made of: auto (default: the best that is to be had), hugetlb-1g, "
      "hugetlb-2m, thp or small",
      2},
+    {"numa", "WHERE", VALUE_NUMA, AT(numa),
+     "Nodes that memory is on: auto (default), interleave, local, or the number of one", 2},
     {"max-clients", "N", VALUE_U32, AT(max_clients), "Clients that may attach at once (default 64)",
      3},
     {"max-leases", "N", VALUE_U32, AT(max_leases),
@@ -206,8 +214,53 @@ static const char *set_create_option(struct kvshm_config *config,
         return tool_parse_word(value, dtypes, (uint32_t *)field);
     case VALUE_BACKING:
         return tool_parse_word(value, tool_backings, (uint32_t *)field);
+    case VALUE_NUMA:
+        return tool_parse_numa(value, (uint32_t *)field);
     }
     return NULL;
+}
+
+/* When memory began to be taken, and when that was last shown; 0: not yet. */
+static uint64_t taking_ns, shown_ns;
+
+/* On a terminal, from half a second on, ten times a second. */
+static void show_taking(uint64_t done_bytes, uint64_t all_bytes)
+{
+    uint64_t now_ns = tool_now_ns();
+    char done[TOOL_TEXT], all[TOOL_TEXT];
+
+    if (taking_ns == 0)
+        taking_ns = now_ns;
+    if (now_ns - taking_ns < SHOW_AFTER_NS || now_ns - shown_ns < SHOW_EACH_NS)
+        return;
+    shown_ns = now_ns;
+    fprintf(stderr, "\rtaking memory: %s of %s, %u%%\033[K", tool_format_bytes(done, done_bytes),
+            tool_format_bytes(all, all_bytes), (unsigned)(done_bytes * 100 / all_bytes));
+}
+
+static int create_shown(const struct request *request, kvshm **kv)
+{
+    int code;
+
+    if (isatty(STDERR_FILENO))
+        kvshm__populate_watch = show_taking;
+    code = kvshm_create(arena_name(request), &request->config, 0, kv);
+    if (shown_ns != 0)
+        fputs("\r\033[K", stderr);
+    return code;
+}
+
+/* What somebody who looks at a new arena would not guess. */
+static void print_notes(const struct kvshm_info *info)
+{
+    char note[512], numa[TOOL_TEXT];
+
+    if (info->backing_reason[0])
+        printf("no better backing: %s\n", info->backing_reason);
+    if (info->numa != KVSHM_NUMA_LOCAL)
+        printf("NUMA: %s\n", tool_format_numa(numa, info->numa));
+    if (kvshm__limit_note(note, sizeof note))
+        printf("slow: %s\n", note);
 }
 
 static enum tool_status run_create(struct request *request)
@@ -217,14 +270,12 @@ static enum tool_status run_create(struct request *request)
     kvshm *kv = NULL;
 
     kvshm_info_init(&info);
-    if (kvshm_create(arena_name(request), &request->config, 0, &kv) < 0 ||
-        kvshm_info(kv, &info) < 0)
+    if (create_shown(request, &kv) < 0 || kvshm_info(kv, &info) < 0)
         return failed(request, kv);
     printf("%s: %" PRIu64 " frame%s of %s, %s in all, backing %s, %s\n", info.name, info.frames,
            plural(info.frames), tool_format_bytes(page, info.page_bytes),
            tool_format_bytes(segment, info.segment_bytes), tool_backing(info.backing), info.path);
-    if (info.backing_reason[0])
-        printf("no better backing: %s\n", info.backing_reason);
+    print_notes(&info);
     return done(request, kv);
 }
 
