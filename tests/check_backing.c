@@ -24,15 +24,16 @@
 #define MIB (KIB * KIB)
 #define GIB (MIB * KIB)
 
-/* What the host is said to be. */
-static struct {
+/* What the host is said to be; shared with the child processes that take memory. */
+static struct host {
     uint64_t type, page_size, blocks, unused; /* of the file system */
     int may_write;
     int64_t nr, free, promised, surplus, overcommit; /* of the pool; nr < 0: there is none */
     int64_t thp_size;                                /* < 0: none */
     const char *table, *smaps;                       /* NULL: the real ones */
     unsigned takes;                                  /* how often space was asked for */
-} host;
+} * shared_host;
+#define host (*shared_host)
 
 static int say_statfs(int fd, struct statfs *out)
 {
@@ -112,9 +113,16 @@ static int say_space(int fd, uint64_t offset, uint64_t length)
     return kvshm__sys_real.truncate(fd, offset + length);
 }
 
+static int say_advise(void *address, uint64_t size, int advice)
+{
+    return advice == MADV_POPULATE_WRITE ? 0 : kvshm__sys_real.advise(address, size, advice);
+}
+
 /* A hugetlbfs with pages of page_size and so many of them free. */
 static void be_hugetlbfs(uint64_t page_size, int64_t free_pages)
 {
+    if (shared_host == NULL)
+        shared_host = ts_shared(sizeof(host));
     memset(&host, 0, sizeof(host));
     host.type = HUGETLBFS_MAGIC;
     host.page_size = page_size;
@@ -124,6 +132,7 @@ static void be_hugetlbfs(uint64_t page_size, int64_t free_pages)
     kvshm__sys.may_write = say_may_write;
     kvshm__sys.open = say_open;
     kvshm__sys.space = say_space;
+    kvshm__sys.advise = say_advise;
 }
 
 static int create(uint32_t backing, uint64_t memory_bytes, kvshm **kv)
