@@ -697,14 +697,14 @@ START_TEST(test_thp)
 }
 END_TEST
 
-static unsigned collapsed;
+static _Atomic unsigned *collapsed; /* by the children that take memory */
 
 /* Every fourth piece of the memory cannot be made a hugepage. */
 static int some_collapse(void *address, uint64_t size, int advice)
 {
     if (advice == 25 && (uintptr_t)address / (2 * MIB) % 4 == 0)
         return -EAGAIN;
-    collapsed += advice == 25;
+    *collapsed += advice == 25;
     return kvshm__sys_real.advise(address, size, advice);
 }
 
@@ -714,6 +714,7 @@ static int on_some_thp(void *arg)
     kvshm *kv;
 
     (void)arg;
+    collapsed = ts_shared(sizeof(*collapsed));
     host_alone("size=64M");
     kvshm__sys.advise = some_collapse;
     IS(create("a", KVSHM_BACKING_THP, 24 * MIB, &kv), -ENOMEM);
@@ -726,7 +727,7 @@ static int on_some_thp(void *arg)
     for (uint64_t at = 0; at < info.segment_bytes; at += 4096)
         (void)*((const volatile char *)info.read_base + at);
     ts_need(smaps_kib(info.read_base, "ShmemPmdMapped:") == 9 * 2048);
-    ts_need(collapsed >= 18);
+    ts_need(*collapsed >= 18);
     return 0;
 }
 
