@@ -44,7 +44,8 @@ int main(int argc, char **argv)
     return 0;
 }
 EOC
-"$CC" -I"$abs_top_srcdir/lib" -o "$work/tables" "$work/tables.c"
+# shellcheck disable=SC2086 # several words, with ccache
+$CC -I"$abs_top_srcdir/lib" -o "$work/tables" "$work/tables.c"
 
 # table NAME: as mdoc wants it, each sentence on a line of its own, lines no longer than 78, a capital first.
 table()
