@@ -323,7 +323,7 @@ START_TEST(test_place_taken_over)
     int place;
 
     kv = ts_create("a", &config);
-    other = start(0, leave_traces, "gone");
+    other = start(0, leave_traces, "gone, and its label was a longer one");
     filler[0] = ts_attach("a", 0);
     filler[1] = ts_attach("a", 0);
     stats = stats_of(kv);
@@ -642,6 +642,8 @@ START_TEST(test_eight_are_joined)
         ts_is(kvshm_join(kv, others[i]->client), i < KVSHM__JOINS ? 0 : -ENOSPC);
     }
     ts_says("8 are joined already");
+    for (unsigned i = 0; i <= KVSHM__JOINS; i++)
+        ck_assert_int_eq(kvshm__client_joined(kv, others[i]->client), i < KVSHM__JOINS);
     ts_is(kvshm_leave(kv, others[3]->client), 0);
     ts_is(kvshm_join(kv, others[KVSHM__JOINS]->client), 0);
     for (unsigned i = 0; i <= KVSHM__JOINS; i++)

@@ -13,6 +13,7 @@
 #include "reap.h"
 #include "recency.h"
 #include "sys.h"
+#include "tokens.h"
 
 static struct kvshm_lease lookup(kvshm *kv, const struct kvshm_prefix *prefix)
 {
@@ -435,6 +436,54 @@ START_TEST(test_entries_go_last)
 }
 END_TEST
 
+/* What waits in limbo and was let go suffices: nothing cached leaves for it. */
+START_TEST(test_limbo_goes_before_entries)
+{
+    kvshm *kv = in_create(4, 8, 8);
+    struct kvshm_prefix kept = in_range(0, 16), gone = in_range(50, 16);
+    struct kvshm_reservation r;
+    struct kvshm_lease lease;
+
+    ts_is(in_insert(kv, &kept, NULL, 0), 0);
+    ts_is(in_insert(kv, &gone, NULL, 0), 0);
+    lease = lookup(kv, &gone);
+    ts_is(kvshm_remove(kv, &gone), 0);
+    kvshm_release(kv, &lease);
+    ts_is(kvshm_reserve(kv, 4, 0, &r), 0);
+    in_hit(kv, &kept);
+    in_audit_swept(kv);
+    kvshm_cancel(kv, &r);
+    ts_detach(kv);
+}
+END_TEST
+
+/* What is held in limbo takes nothing from what can be evicted beside it. */
+START_TEST(test_held_limbo_beside_what_can_go)
+{
+    kvshm *kv = in_create(4, 8, 8);
+    struct kvshm_prefix held = in_range(50, 16);
+    struct kvshm_reservation r;
+    struct kvshm_lease lease;
+
+    ts_is(in_insert(kv, &held, NULL, 0), 0);
+    lease = lookup(kv, &held);
+    ts_is(kvshm_remove(kv, &held), 0);
+    in_put(kv, 0, 4);
+    in_put(kv, 100, 4);
+    in_put(kv, 200, 8);
+    ck_assert_uint_eq(in_free(kv), 0);
+    ck_assert_uint_eq(in_limbo(kv), 4);
+    ts_is(kvshm_reserve(kv, 5, 0, &r), -ENOSPC);
+    ck_assert_uint_eq(in_entries(kv), 3);
+    ts_is(kvshm_reserve(kv, 4, 0, &r), 0);
+    ck_assert_uint_eq(in_wrong(&lease, &held), 0);
+    kvshm_cancel(kv, &r);
+    kvshm_release(kv, &lease);
+    in_audit(kv);
+    ts_detach(kv);
+}
+END_TEST
+
 START_TEST(test_evict_lru_tells_what_came_back_at_once)
 {
     kvshm *kv = in_create(4, 16, 8);
@@ -508,6 +557,38 @@ START_TEST(test_word_is_had_from_the_oldest_in_reach)
         ck_assert_int_eq(kvshm_contains(kv, &crowd), i != 1);
     }
     ck_assert(kvshm_contains(kv, &elsewhere));
+    ts_detach(kv);
+}
+END_TEST
+
+/* The oldest in reach is part of another entry: its word would not be had by its going, so it stays. */
+START_TEST(test_word_is_not_had_from_what_has_children)
+{
+    kvshm *kv = in_create(4, 64, 32);
+    struct kvshm_prefix crowd = in_crowd(kv, 0), deep;
+    uint64_t above =
+        kvshm__hash_page(kv->secret, kvshm__hash_root(kv->secret, 0, 0), crowd.tokens, 4);
+    uint32_t tokens[5];
+
+    memcpy(tokens, crowd.tokens, 4 * sizeof(*tokens));
+    for (tokens[4] = 1;; tokens[4]++) { /* a child whose word stands elsewhere */
+        kvshm_prefix_init(&deep, 0, 0, tokens, 5);
+        if (in_elsewhere(kv, kvshm__hash_page(kv->secret, above, tokens + 4, 1)))
+            break;
+    }
+    for (uint32_t i = 0; i < 16; i++) {
+        crowd = in_crowd(kv, i);
+        ts_is(in_insert(kv, &crowd, NULL, 0), 0);
+    }
+    ts_is(in_insert(kv, &deep, NULL, 0), 0);
+    crowd = in_crowd(kv, 16);
+    ts_is(in_insert(kv, &crowd, NULL, 0), 0);
+    for (uint32_t i = 0; i < 17; i++) {
+        crowd = in_crowd(kv, i);
+        ck_assert_int_eq(kvshm_contains(kv, &crowd), i != 1);
+    }
+    in_hit(kv, &deep);
+    in_audit_swept(kv);
     ts_detach(kv);
 }
 END_TEST
@@ -638,9 +719,12 @@ int main(void)
     tcase_add_test(tcase, test_enospc_at_once_keeps_the_cache);
     tcase_add_test(tcase, test_enospc_costs_a_batch_at_most);
     tcase_add_test(tcase, test_entries_go_last);
+    tcase_add_test(tcase, test_limbo_goes_before_entries);
+    tcase_add_test(tcase, test_held_limbo_beside_what_can_go);
     tcase_add_test(tcase, test_evict_lru_tells_what_came_back_at_once);
     tcase_add_loop_test(tcase, test_capacity_keeps_the_newest, 0, 5);
     tcase_add_test(tcase, test_word_is_had_from_the_oldest_in_reach);
+    tcase_add_test(tcase, test_word_is_not_had_from_what_has_children);
     tcase_add_loop_test(tcase, test_words_that_cost_nobody_are_had_first, 0, 2);
     tcase_add_test(tcase, test_clear_by_slices);
     tcase_add_test(tcase, test_clear_upon_clear);

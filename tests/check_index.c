@@ -232,6 +232,32 @@ START_TEST(test_found_by_the_whole_identity)
 }
 END_TEST
 
+/* Of a key-only entry the deepest page alone is found, whatever the hash; and none whose depth is no page's. */
+START_TEST(test_of_a_key_the_end_is_found)
+{
+    kvshm *kv = in_create(4, 16, 4);
+    struct kvshm_prefix key = in_key(3, 10);
+    struct kvshm__page_spec spec = {.parent = KVSHM__NO_RECORD, .key = key.key};
+    struct kvshm__walk walk;
+    uint32_t end, above;
+
+    ts_is(in_insert(kv, &key, NULL, 0), 0);
+    end = in_record(kv, &key);
+    above = kvshm__pages_parent(kv, end);
+    spec.hash = KVSHM__LOAD(&kv->records[end].hash);
+    ck_assert(finds(kv, &spec, false, end));
+    spec.hash = KVSHM__LOAD(&kv->records[above].hash);
+    ck_assert(!finds(kv, &spec, false, 0));
+    kvshm__index_find_key(kv, &key, &walk);
+    ck_assert_uint_eq(walk.pages, 3);
+    KVSHM__STORE(&kv->records[end].depth, kv->record_count);
+    kvshm__index_find_key(kv, &key, &walk);
+    ck_assert_uint_eq(walk.deepest.record, KVSHM__NO_RECORD);
+    ck_assert(!kvshm_contains(kv, &key));
+    ts_detach(kv);
+}
+END_TEST
+
 /* Equal hashes cost a look more, never a wrong answer. */
 START_TEST(test_equal_hashes_are_kept_apart)
 {
@@ -545,6 +571,7 @@ int main(void)
     tcase_add_test(tcase, test_fuller_line_is_left_alone);
     tcase_add_test(tcase, test_set_and_clear_one_word);
     tcase_add_test(tcase, test_found_by_the_whole_identity);
+    tcase_add_test(tcase, test_of_a_key_the_end_is_found);
     tcase_add_test(tcase, test_equal_hashes_are_kept_apart);
     tcase_add_test(tcase, test_limbo_is_found_only_when_asked_for);
     tcase_add_test(tcase, test_a_record_that_stays_odd_is_a_counted_miss);

@@ -48,6 +48,10 @@ START_TEST(test_each_word_is_claimed_once)
     kvshm__lease_drop(kv, 3);
     ck_assert_uint_eq(KVSHM__LOAD(word_at(kv, 3)), 0);
     ck_assert_uint_eq(kvshm__lease_claim(kv, 201), 3);
+    kvshm__lease_drop(kv, 0);
+    kvshm__lease_drop(kv, 3);
+    ck_assert_uint_eq(kvshm__lease_claim(kv, 202), 3);
+    ck_assert_uint_eq(kvshm__lease_claim(kv, 203), 0); /* it looks behind the last, and then from the first on */
     for (uint32_t i = 0; i < 5; i++)
         kvshm__lease_drop(kv, i);
     ck_assert_uint_eq(KVSHM__LOAD(&kv->clients[kv->place].lease_high), 5);

@@ -224,7 +224,7 @@ END_TEST
 START_TEST(test_partial_lengths_are_named)
 {
     kvshm *kv = locked(200, 16);
-    uint32_t root = chain(kv, 1), part;
+    uint32_t root = chain(kv, 1), part, other;
 
     page_below(kv, root, 200);
     ck_assert_uint_eq(KVSHM__LOAD(&kv->records[root].partials),
@@ -233,9 +233,13 @@ START_TEST(test_partial_lengths_are_named)
     page_below(kv, KVSHM__NO_RECORD, 1);
     ck_assert_uint_eq(KVSHM__LOAD(&kv->records[root].partials), kvshm__partial_bit(kv, 199));
     ck_assert_uint_eq(KVSHM__LOAD(&kv->header->root_partials), kvshm__partial_bit(kv, 1));
+    other = page_below(kv, root, 198);
+    kvshm__pages_vacate(kv, part - 1); /* the whole page, last of the list */
+    ck_assert_uint_eq(KVSHM__LOAD(&kv->records[root].partials),
+                      kvshm__partial_bit(kv, 199) | kvshm__partial_bit(kv, 198));
+    kvshm__pages_vacate(kv, other); /* the first */
+    ck_assert(KVSHM__LOAD(&kv->records[root].partials) & kvshm__partial_bit(kv, 199));
     kvshm__pages_vacate(kv, part);
-    ck_assert_uint_eq(KVSHM__LOAD(&kv->records[root].partials), kvshm__partial_bit(kv, 199));
-    kvshm__pages_vacate(kv, part - 1);
     ck_assert_uint_eq(KVSHM__LOAD(&kv->records[root].partials), 0);
     unlock_and_detach(kv);
 }
