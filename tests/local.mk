@@ -24,6 +24,7 @@ MODULE_TESTS = \
 	tests/check_insert \
 	tests/check_layout \
 	tests/check_lease \
+	tests/check_limit \
 	tests/check_litmus \
 	tests/check_look \
 	tests/check_mend \
