@@ -4,7 +4,7 @@
  *
  * A record is guarded by a 64-bit sequence. Writers (one at a time: the writer lock) publish:
  *
- *     begin   seq + 1, relaxed; release fence               W1
+ *     begin   the next odd one, relaxed; release fence      W1
  *             relaxed stores of the data
  *     end     seq + 1, release                               W2
  *
@@ -76,7 +76,7 @@ static inline void kvshm__pause(void)
 
 static inline void kvshm__seq_write_begin(kvshm_a64 *seq)
 {
-    KVSHM__STORE(seq, KVSHM__LOAD(seq) + 1);
+    KVSHM__STORE(seq, (KVSHM__LOAD(seq) + 1) | 1);
     KVSHM__FENCE(memory_order_release);
 }
 

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "client.h"
 #include "evict.h"
 #include "fork.h"
 #include "frames.h"
@@ -39,6 +40,9 @@ static int check_leasing(kvshm *kv)
     if (kv->read_only)
         return kvshm__fail(KVSHM_E_READ_ONLY, "arena %s was attached with KVSHM_RDONLY: peek or copy out, or attach "
                            "without it", kv->name);
+    int err = kvshm__client_in_place(kv);
+    if (err)
+        return err;
     if (!kv->named_fingerprint && KVSHM__LOAD_ACQ(&kv->header->has_fingerprint))
         return kvshm__fail(KVSHM_E_FINGERPRINT, "arena %s has a fingerprint and this handle named none; attach with it",
                            kv->name);
@@ -325,13 +329,18 @@ KVSHM_API int kvshm_lease_offsets(const struct kvshm_lease *lease, uint32_t firs
     const kvshm *kv = lease->kv;
     if (n > lease->pages - first)
         n = lease->pages - first;
-    uint32_t record = kvshm__pages_ancestor(kv, lease->page, first + n - 1);
-    for (uint32_t i = n; i-- > 0; record = kvshm__pages_parent(kv, record)) {
-        out[i] = record == KVSHM__NO_RECORD ? 0 : offset_of(kv, record);
+    if (KVSHM__LOAD(&kv->records[lease->page].depth) != lease->pages - 1)
+        return 0;
+    uint32_t record = kvshm__pages_ancestor(kv, lease->page, first + n - 1), page = record;
+    for (uint32_t i = n; i-- > 0; record = kvshm__pages_parent(kv, page)) {
+        page = record;
+        out[i] = page == KVSHM__NO_RECORD ? 0 : offset_of(kv, page);
         if (out[i] == 0)
             return 0;
     }
-    return (int)n;
+    /* The last of them is the root, or has a parent, as a page so deep must (else: damage). */
+    bool deep = first == 0 ? KVSHM__LOAD(&kv->records[page].parent1) == 0 : record != KVSHM__NO_RECORD;
+    return deep ? (int)n : 0;
 }
 
 KVSHM_API int kvshm_lease_pages(const struct kvshm_lease *lease, uint32_t first, uint32_t n, const void **out)
@@ -411,7 +420,9 @@ static int64_t copy_chain(const kvshm *kv, const struct kvshm__walk *walk, uint3
         uint32_t parent1 = KVSHM__LOAD((kvshm_a32 *)&r->parent1);
         uint64_t parent_seq = KVSHM__LOAD((kvshm_a64 *)&r->parent_seq);
         uint8_t *to = i - first < n ? dst + (uint64_t)(i - first) * kv->page_bytes : NULL;
-        if (!copy_unleased(kv, record, seq, to))
+        bool linked = KVSHM__LOAD((kvshm_a32 *)&r->depth) == i &&
+                      (i == 0 || kvshm__pages_parent(kv, record) != KVSHM__NO_RECORD);
+        if (!linked || !copy_unleased(kv, record, seq, to))
             return 0;
         record = parent1 - 1;
         seq = parent_seq;

@@ -129,6 +129,18 @@ int kvshm__client_find(const kvshm *kv, uint64_t number)
     return -1;
 }
 
+int kvshm__client_in_place(const kvshm *kv)
+{
+    uint64_t number = KVSHM__LOAD(number_of(kv, kv->place));
+
+    if (number == kv->client)
+        return 0;
+    return kvshm__fail(KVSHM_E_DAMAGED,
+                       "place %u of arena %s is client %" PRIu64 "'s, and holds number %" PRIu64
+                       ": what this client leases and reserves would not count; detach and attach anew",
+                       kv->place, kv->name, kv->client, number);
+}
+
 uint32_t kvshm__client_count_alive(const kvshm *kv)
 {
     uint32_t count = 0;

@@ -46,6 +46,7 @@ static bool read_entry(const kvshm *kv, uint32_t record, struct kvshm_entry *e)
     e->adapter_id = KVSHM__LOAD((kvshm_a64 *)&r->adapter_id);
     e->tenant = KVSHM__LOAD((kvshm_a64 *)&r->tenant);
     e->pages = KVSHM__LOAD((kvshm_a32 *)&r->depth) + 1;
+    there = there && kvshm__pages_shaped(kv, e->pages - 1, length);
     e->tokens = (e->pages - 1) * kv->page_tokens + (length & KVSHM__LENGTH);
     e->key_only = length & KVSHM__KEY_ONLY;
     const kvshm_a64 *page_id = kvshm__page_id(kv, record, length);

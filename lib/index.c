@@ -61,7 +61,8 @@ static HOT enum look look_at(const kvshm *kv, uint32_t record, const struct kvsh
                  kvshm__text_equal(kv, record, spec);
 
     if (spec->key)
-        equal = equal && (length & ~KVSHM__LENGTH) == (KVSHM__KEY_ONLY | KVSHM__KEY_END);
+        equal = equal && (length & ~KVSHM__LENGTH) == (KVSHM__KEY_ONLY | KVSHM__KEY_END) &&
+                (KVSHM__LOAD((kvshm_a32 *)&r->parent1) == 0) == (depth == 0);
     else
         equal = equal && length == spec->length && KVSHM__LOAD((kvshm_a32 *)&r->parent1) == (root ? 0 : spec->parent + 1) &&
                 KVSHM__LOAD((kvshm_a64 *)&r->parent_seq) == (root ? 0 : parent_seq);
@@ -287,7 +288,7 @@ void kvshm__index_find_key(const kvshm *kv, const struct kvshm_prefix *prefix, s
     *walk = (struct kvshm__walk){.deepest = {.record = KVSHM__NO_RECORD}};
     if (!find(kv, &spec, 0, false, &walk->deepest, &walk->gave_up))
         return;
-    if (walk->deepest.depth >= kv->record_count) { /* damage: no chain is so long */
+    if (!kvshm__pages_shaped(kv, walk->deepest.depth, walk->deepest.length)) { /* damage */
         walk->deepest.record = KVSHM__NO_RECORD;
         return;
     }

@@ -414,7 +414,8 @@ KVSHM_API void kvshm_prefix_init_key(struct kvshm_prefix *prefix, uint64_t adapt
  * flags   KVSHM_PEEK: no lease, no touch (.tokens and .pages tell what is cached); with KVSHM_TOUCH: touch it
  * lease   written in full: the lease, or empty
  *
- * 0; KVSHM_MISS; -EINVAL; KVSHM_E_LEASES, _FINGERPRINT, _READ_ONLY (without PEEK, or with TOUCH), _FORKED.
+ * 0; KVSHM_MISS; -EINVAL; KVSHM_E_LEASES, _FINGERPRINT, _READ_ONLY, _DAMAGED (this client's place in the tables was
+ * overwritten: what it leased would not count; these three without PEEK, or with TOUCH), _FORKED.
  * Waits for nobody, ever; a hit makes no system call and allocates nothing.
  */
 KVSHM_API int kvshm_lookup(kvshm *kv, const struct kvshm_prefix *prefix, unsigned flags, struct kvshm_lease *lease);
@@ -431,11 +432,12 @@ KVSHM_API int kvshm_match(kvshm *kv, const struct kvshm_prefix *prefix, unsigned
 /* Is there an entry with exactly these tokens (or this key)? No lease, no touch; false also after any error. */
 KVSHM_API bool kvshm_contains(kvshm *kv, const struct kvshm_prefix *prefix);
 
-/* Page i of the lease, page_bytes long, read-only; NULL past the end. Good until the release. */
+/* Page i of the lease, page_bytes long, read-only; NULL past the end, or if the tables were damaged. Good until the
+   release. */
 KVSHM_API const void *kvshm_lease_page(const struct kvshm_lease *lease, uint32_t i);
 
 /* Pages first to first + n - 1 into out[0..n-1]; all in one walk. How many were given: fewer at the end, 0 past it,
-   and of an empty lease; KVSHM_E_FORKED. */
+   and of an empty lease, or if the tables were damaged; KVSHM_E_FORKED. */
 KVSHM_API int kvshm_lease_pages(const struct kvshm_lease *lease, uint32_t first, uint32_t n, const void **out);
 
 /* The same as offsets into the segment, from .read_base and .write_base alike (see kvshm_at). */
@@ -454,7 +456,7 @@ KVSHM_API void kvshm_release(kvshm *kv, struct kvshm_lease *lease);
  * Copy pages first_page to first_page + n - 1 of the entry with exactly these tokens (or this key) to dst,
  * page_bytes apart. The number of pages copied (fewer at the end); 0: a miss, n is 0, or first_page is past the end.
  * A writing client takes a lease for it, and touches; a read-only one copies and then proves that no page moved
- * meanwhile. -EINVAL (prefix; dst is NULL), KVSHM_E_LEASES, _FINGERPRINT, _FORKED.
+ * meanwhile. -EINVAL (prefix; dst is NULL), KVSHM_E_LEASES, _FINGERPRINT, _DAMAGED, _FORKED.
  */
 KVSHM_API int64_t kvshm_copy_out(kvshm *kv, const struct kvshm_prefix *prefix, uint32_t first_page, uint32_t n,
                                  void *dst);
@@ -521,7 +523,7 @@ KVSHM_API int kvshm_leave(kvshm *kv, uint64_t client);
 
 /*
  * The calls below change the arena, and so may answer, besides what is said there, KVSHM_E_STALLED (after stall_ms),
- * _UNLINKED, _READ_ONLY, _FORKED, -EINVAL (handle or prefix), or -errno of the system.
+ * _UNLINKED, _READ_ONLY, _FORKED, _DAMAGED, -EINVAL (handle or prefix), or -errno of the system.
  */
 
 /* ---- Giving up ---------------------------------------------------------------------------------------- */

@@ -313,8 +313,9 @@ enum kvshm_place_state {
 /*
  * A page's record. Its first line is what walks read; hits write the second (stamp) and nothing of the first. Fields
  * marked S are guarded by seq: written only between its two steps (odd, then even), only while no word names the
- * record and its place is NONE. seq is never reset, so a child can name its parent by number and sequence. Fields not
- * marked S stand outside the sequence.
+ * record and its place is NONE. seq is never reset, so a child can name its parent by number and sequence; it begins at
+ * the record's number + 1 in its high half, so no two records share one, and of a link of which one half is damaged
+ * number and sequence do not agree. Fields not marked S stand outside the sequence.
  *
  * A page of a key-only entry has its key beside its stamp, and its page id and the caller's bytes where others have
  * tokens: who looks a key up reads the stamp in any case, and nothing further than this record.
@@ -346,15 +347,16 @@ static_assert(offsetof(struct kvshm_record, stamp) == KVSHM__LINE, "layout");
 #define KVSHM__KEY_END 0x40000000u  /* its deepest page */
 #define KVSHM__LENGTH 0x3fffffffu   /* the tokens */
 
-/* What a record is linked to; only jump1 is read without the lock, by those who hold a lease. */
+/* What a record is linked to; only jump1 and jump_check are read without the lock, by those who hold a lease. */
 struct kvshm_links {
     kvshm_a32 jump1;  /* S: an ancestor further up + 1 (Myers 1983), so that a walk up is O(log n) */
     kvshm_a32 child1; /* derived, lock: first of the list of children, published or in limbo, through next1 */
     kvshm_a32 next1;  /* derived, lock: list of the parent's children */
     kvshm_a32 prev1;  /* derived, lock */
     kvshm_a32 link1;  /* derived, lock: list of free records, or of limbo (END: the last) */
+    kvshm_a32 jump_check; /* S: of the sequence that the record of jump1 had when this was written (pages.c) */
 };
-static_assert(sizeof(struct kvshm_links) == 20, "layout");
+static_assert(sizeof(struct kvshm_links) == 24, "layout");
 #define KVSHM__LIST_END 0xffffffffu
 
 /*

@@ -103,7 +103,7 @@ static void fill_live(const kvshm *kv, struct kvshm_info *info)
     info->pages_limbo = bounded(&derived->limbo, kv->record_count);
     info->entries = bounded(&derived->entries, kv->record_count);
     info->capacity = KVSHM__LOAD((kvshm_a64 *)&header->settings.capacity);
-    info->stall_ms = (uint32_t)bounded(&header->settings.stall_ms, UINT32_MAX);
+    info->stall_ms = (uint32_t)bounded(&header->settings.stall_ms, KVSHM__STALL_MS_MAX);
     info->last_insert_ns = KVSHM__LOAD((kvshm_a64 *)&derived->last_insert_ns);
     info->last_evict_ns = KVSHM__LOAD((kvshm_a64 *)&derived->last_evict_ns);
     info->clients = kvshm__client_count_alive(kv);

@@ -22,6 +22,9 @@ int kvshm__mend_lock(kvshm *kv)
     if (kv->read_only)
         return kvshm__fail(KVSHM_E_READ_ONLY, "arena %s was attached with KVSHM_RDONLY; attach without it to write",
                            kv->name);
+    err = kvshm__client_in_place(kv);
+    if (err < 0)
+        return err;
     err = kvshm__sys.fstat(kv->fd, &st);
     if (err < 0)
         return kvshm__fail(err, "arena %s: fstat: %s", kv->name, kvshm_strerror(err));

@@ -47,11 +47,12 @@ uint32_t kvshm__pages_take(kvshm *kv)
         return record;
     }
     KVSHM__STORE(&derived(kv)->free_record1, 0);
-    record = KVSHM__LOAD(&derived(kv)->fresh_record);
-    if (record >= kv->record_count)
-        return KVSHM__NO_RECORD;
-    KVSHM__STORE(&derived(kv)->fresh_record, record + 1);
-    return record;
+    while ((record = KVSHM__LOAD(&derived(kv)->fresh_record)) < kv->record_count) {
+        KVSHM__STORE(&derived(kv)->fresh_record, record + 1);
+        if (kvshm__place_state(KVSHM__LOAD(&kv->records[record].place)) == KVSHM__PLACE_NONE)
+            return record;
+    }
+    return KVSHM__NO_RECORD;
 }
 
 void kvshm__pages_give(kvshm *kv, uint32_t record)
@@ -73,13 +74,30 @@ uint32_t kvshm__pages_parent(const kvshm *kv, uint32_t record)
     return parent;
 }
 
+/* A jump has no room for a whole sequence: half of its product with 2^64 / golden ratio, odd. */
+static uint32_t jump_check(uint64_t seq)
+{
+    return (uint32_t)((seq * 0x9e3779b97f4a7c15u) >> 32);
+}
+
+/* Where a page jumps to, if that is still the page it was when this one was written; else KVSHM__NO_RECORD. */
+static uint32_t jump_from(const kvshm *kv, uint32_t record)
+{
+    uint32_t jump = KVSHM__LOAD(&kv->links[record].jump1) - 1;
+
+    if (jump >= kv->record_count ||
+        jump_check(KVSHM__LOAD(&kv->records[jump].seq)) != KVSHM__LOAD(&kv->links[record].jump_check))
+        return KVSHM__NO_RECORD;
+    return jump;
+}
+
 uint32_t kvshm__pages_ancestor(const kvshm *kv, uint32_t record, uint32_t depth)
 {
     uint32_t at = KVSHM__LOAD(&kv->records[record].depth);
 
     while (at > depth) {
-        uint32_t up = KVSHM__LOAD(&kv->links[record].jump1) - 1;
-        uint32_t up_depth = up < kv->record_count ? KVSHM__LOAD(&kv->records[up].depth) : UINT32_MAX;
+        uint32_t up = jump_from(kv, record);
+        uint32_t up_depth = up != KVSHM__NO_RECORD ? KVSHM__LOAD(&kv->records[up].depth) : UINT32_MAX;
         if (up_depth < depth || up_depth >= at) {
             up = kvshm__pages_parent(kv, record);
             if (up == KVSHM__NO_RECORD)
@@ -98,11 +116,9 @@ static uint32_t jump_of(const kvshm *kv, uint32_t record, uint32_t parent)
 {
     if (parent == KVSHM__NO_RECORD)
         return record;
-    uint32_t jump = KVSHM__LOAD(&kv->links[parent].jump1) - 1;
-    if (jump >= kv->record_count)
-        return parent;
-    uint32_t far = KVSHM__LOAD(&kv->links[jump].jump1) - 1;
-    if (far >= kv->record_count)
+    uint32_t jump = jump_from(kv, parent);
+    uint32_t far = jump != KVSHM__NO_RECORD ? jump_from(kv, jump) : jump;
+    if (far == KVSHM__NO_RECORD)
         return parent;
     uint32_t d0 = KVSHM__LOAD(&kv->records[parent].depth);
     uint32_t d1 = KVSHM__LOAD(&kv->records[jump].depth);
@@ -161,17 +177,21 @@ void kvshm__pages_write(kvshm *kv, uint32_t record, const struct kvshm__page_spe
     struct kvshm_record *r = &kv->records[record];
     struct kvshm_links *links = &kv->links[record];
     bool root = spec->parent == KVSHM__NO_RECORD;
+    uint32_t jump = jump_of(kv, record, spec->parent);
+    uint64_t seq = kvshm__pages_next_seq(kv, record);
 
     KVSHM__STORE(&r->stamp, 0);
     KVSHM__STORE(&r->policy, 0);
     KVSHM__STORE(&links->child1, 0);
     KVSHM__STORE(&r->partials, 0);
     KVSHM__STORE(&kv->header->next_page_id, KVSHM__LOAD(&kv->header->next_page_id) + 1);
+    KVSHM__STORE(&r->seq, kvshm__pages_seq(kv, record));
     kvshm__seq_write_begin(&r->seq);
     KVSHM__STORE(&r->parent1, root ? 0 : spec->parent + 1);
     KVSHM__STORE(&r->parent_seq, root ? 0 : KVSHM__LOAD(&kv->records[spec->parent].seq));
     KVSHM__STORE(&r->depth, root ? 0 : KVSHM__LOAD(&kv->records[spec->parent].depth) + 1);
-    KVSHM__STORE(&links->jump1, jump_of(kv, record, spec->parent) + 1);
+    KVSHM__STORE(&links->jump1, jump + 1);
+    KVSHM__STORE(&links->jump_check, jump_check(jump == record ? seq : KVSHM__LOAD(&kv->records[jump].seq)));
     KVSHM__STORE(&r->length, spec->length);
     KVSHM__STORE(&r->epoch, (uint32_t)KVSHM__LOAD(&kv->header->epoch));
     KVSHM__STORE(&r->hash, spec->hash);

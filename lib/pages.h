@@ -57,10 +57,17 @@ void kvshm__pages_give(kvshm *kv, uint32_t record);
 /* Write a free record. Its page has no place, no entry and no children yet, and is linked to its parent. */
 void kvshm__pages_write(kvshm *kv, uint32_t record, const struct kvshm__page_spec *spec);
 
+/* The sequence of a record that is about to be written: its own, or, the first time, one that no other record has. */
+static inline uint64_t kvshm__pages_seq(const kvshm *kv, uint32_t record)
+{
+    uint64_t seq = KVSHM__LOAD(&kv->records[record].seq);
+    return seq != 0 ? seq : (uint64_t)(record + 1) << 32;
+}
+
 /* The sequence that kvshm__pages_write() will leave. */
 static inline uint64_t kvshm__pages_next_seq(const kvshm *kv, uint32_t record)
 {
-    return KVSHM__LOAD(&kv->records[record].seq) + 2;
+    return ((kvshm__pages_seq(kv, record) + 1) | 1) + 1;
 }
 
 /* The page stands in frame from now on; the next step publishes its index word. */
@@ -91,6 +98,12 @@ static inline uint64_t kvshm__pages_tokens(const kvshm *kv, uint32_t record)
 {
     return (uint64_t)KVSHM__LOAD(&kv->records[record].depth) * kv->page_tokens +
            (KVSHM__LOAD(&kv->records[record].length) & KVSHM__LENGTH);
+}
+
+/* Can a page be so deep, and hold so many tokens? */
+static inline bool kvshm__pages_shaped(const kvshm *kv, uint32_t depth, uint32_t length)
+{
+    return depth < kv->record_count && (length & KVSHM__LENGTH) - 1 < kv->page_tokens;
 }
 
 /* The bit of a partials mask for a page of m < page_tokens tokens. */

@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include "client.h"
+#include "config.h"
 #include "message.h"
 #include "sys.h"
 
@@ -53,6 +54,14 @@ static void sleep_on(struct kvshm_lock *lock, uint64_t owner)
     atomic_fetch_sub_explicit(&lock->waiters, 1, memory_order_seq_cst);
 }
 
+/* How long one that does not move is waited for; what the setting says beyond its range is damage. */
+static uint64_t stall_ms(const kvshm *kv)
+{
+    uint64_t ms = KVSHM__LOAD(&kv->header->settings.stall_ms);
+
+    return ms < KVSHM__STALL_MS_MAX ? ms : KVSHM__STALL_MS_MAX;
+}
+
 static int stalled(kvshm *kv, struct sight s)
 {
     char who[128];
@@ -66,7 +75,7 @@ static int stalled(kvshm *kv, struct sight s)
                        "the writer lock of arena %s is held by client %llu, %s, which has not moved for %llu ms; "
                        "continue that process (SIGCONT) or kill it, then call again",
                        kv->name, (unsigned long long)s.owner, who,
-                       (unsigned long long)KVSHM__LOAD(&kv->header->settings.stall_ms));
+                       (unsigned long long)stall_ms(kv));
 }
 
 /* One look at a lock that is not free. 1: taken over; 0: free now or owned by someone alive. */
@@ -103,7 +112,7 @@ static int acquire_contended(kvshm *kv)
             watched_ns += now_ns - last_ns < UNWATCHED_NS ? now_ns - last_ns : UNWATCHED_NS;
         }
         last_ns = now_ns;
-        if (watched_ns / 1000000 >= KVSHM__LOAD(&kv->header->settings.stall_ms))
+        if (watched_ns / 1000000 >= stall_ms(kv))
             return stalled(kv, now);
         sleep_on(lock, now.owner);
     }

@@ -208,8 +208,8 @@ void in_put(kvshm *kv, uint32_t first, uint32_t n)
     ts_is(in_insert(kv, &prefix, NULL, 0), 0);
 }
 
-static uint64_t wrong_in_page(const kvshm *kv, const struct kvshm_prefix *prefix,
-                              const uint8_t *page, uint32_t i, uint64_t filling)
+uint64_t in_wrong_page(const kvshm *kv, const struct kvshm_prefix *prefix, const uint8_t *page,
+                       uint32_t i, uint64_t filling)
 {
     uint32_t end = (i + 1) * kv->page_tokens < prefix->n ? (i + 1) * kv->page_tokens : prefix->n;
 
@@ -233,7 +233,7 @@ uint64_t in_wrong(const struct kvshm_lease *lease, const struct kvshm_prefix *pr
         }
         if (i == 0)
             memcpy(&filling, page, sizeof(filling));
-        wrong += wrong_in_page(lease->kv, &held, page, i, filling);
+        wrong += in_wrong_page(lease->kv, &held, page, i, filling);
     }
     return wrong;
 }
@@ -338,7 +338,7 @@ static uint64_t wrong_bytes(const kvshm *kv, uint32_t record)
     }
     memcpy(&filling, at[0], sizeof(filling));
     for (uint32_t i = 0; i < pages; i++)
-        wrong += wrong_in_page(kv, &prefix, at[i], i, filling);
+        wrong += in_wrong_page(kv, &prefix, at[i], i, filling);
     return wrong;
 }
 

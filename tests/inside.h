@@ -47,6 +47,9 @@ void in_put(kvshm *kv, uint32_t first, uint32_t n);
 
 /* Bytes of the lease's pages that are not those of prefix. Of key-only pages: that are not of one filling. */
 uint64_t in_wrong(const struct kvshm_lease *lease, const struct kvshm_prefix *prefix);
+/* The same of page i. filling: of a key's, the first eight bytes of the first page. */
+uint64_t in_wrong_page(const kvshm *kv, const struct kvshm_prefix *prefix, const uint8_t *page,
+                       uint32_t i, uint64_t filling);
 
 /* Look up, compare all bytes, release; fail the test unless it is a hit. */
 void in_hit(kvshm *kv, const struct kvshm_prefix *prefix);

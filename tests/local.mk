@@ -10,6 +10,7 @@ MODULE_TESTS = \
 	tests/check_cache \
 	tests/check_client \
 	tests/check_config \
+	tests/check_damage \
 	tests/check_differential \
 	tests/check_entries \
 	tests/check_errors \
@@ -64,6 +65,12 @@ tests_check_bounds_SOURCES = \
 	tests/step.h \
 	tests/watch.c \
 	tests/watch.h
+
+tests_check_damage_SOURCES = \
+	tests/check_damage.c \
+	tests/damage.h \
+	tests/damage_calls.c \
+	tests/damage_image.c
 
 tests_check_differential_SOURCES = \
 	tests/check_differential.c \

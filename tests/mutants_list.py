@@ -290,7 +290,7 @@ PAGES = [
       'check_pages:test_record_written_again_is_another_page',
       'A record is reused under the same sequence.'),
     M('record-sequence-not-odd',
-      [('atomics.h', 'KVSHM__STORE(seq, KVSHM__LOAD(seq) + 1);', ';'),
+      [('atomics.h', 'KVSHM__STORE(seq, (KVSHM__LOAD(seq) + 1) | 1);', ';'),
        ('atomics.h', 'KVSHM__STORE_REL(seq, KVSHM__LOAD(seq) + 1);', 'KVSHM__STORE_REL(seq, KVSHM__LOAD(seq) + 2);')],
       'check_readers:test_w1_a_record_is_odd_while_it_is_written',
       'The sequence moves on only at the end of a write.'),
@@ -800,8 +800,8 @@ X86 = 'x86-64 orders this without it, and the compilers keep the order of atomic
 
 NOT_SEEN = [
     M('fence-of-a-write',
-      ('atomics.h', '    KVSHM__STORE(seq, KVSHM__LOAD(seq) + 1);\n    KVSHM__FENCE(memory_order_release);\n',
-       '    KVSHM__STORE(seq, KVSHM__LOAD(seq) + 1);\n'),
+      ('atomics.h', '    KVSHM__STORE(seq, (KVSHM__LOAD(seq) + 1) | 1);\n    KVSHM__FENCE(memory_order_release);\n',
+       '    KVSHM__STORE(seq, (KVSHM__LOAD(seq) + 1) | 1);\n'),
       '', 'The fence W1, behind the odd sequence, is removed.',
       why='Stores pass no stores. ' + X86),
     M('fence-of-a-look',

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * check_damage.c - whatever is changed in a segment, each call ends with an answer that kvshm.h names, touches nothing outside,
+ * and a hit's bytes are right (damage.h says what that is)
+ *
+ * Each byte of the header and of each item of each table, changed to 0, 255, one more, one less, and each bit; a changed byte
+ * of the header's fixed part both with the checksum that then is wrong and with the right one. Quick runs take some by chance,
+ * as many of each kind; KVSHM_TEST_LONG takes all. Then words changed at random, several at once.
+ *
+ * A worker meets the cases one after the other; one that dies is told, and another goes on behind that case. A case that takes
+ * minutes hangs.
+ */
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "damage.h"
+
+#define CASE_S 120u
+
+static struct dm_image image;
+static struct dm_item items[DM_ITEMS];
+static unsigned item_count;
+
+/* ---- Workers -------------------------------------------------------------------------------------------- */
+
+/* A list of cases, told by number: false, past the last. */
+typedef bool (*cases_fn)(uint64_t number, enum dm_company company);
+
+struct work {
+    cases_fn cases;
+    enum dm_company company;
+    uint64_t next; /* shared: the next worker begins here */
+};
+
+static int worker(void *argument)
+{
+    struct work *work = argument;
+
+    dm_guard();
+    for (;;) {
+        alarm(CASE_S);
+        if (!work->cases(work->next++, work->company))
+            return 0;
+    }
+}
+
+static void run(cases_fn cases, enum dm_company company)
+{
+    struct work *work = ts_shared(sizeof(*work));
+    unsigned deaths = 0;
+    int status;
+
+    *work = (struct work){.cases = cases, .company = company};
+    while ((status = ts_wait(ts_fork(worker, work))) != 0) {
+        fprintf(stderr, "%s; %s: %s (%d)\n", dm_score->doing, dm_score->call,
+                status == 128 + SIGALRM ? "it hung" : "it died", status);
+        dm_score->wrong++;
+        ts_dir();
+        if (++deaths == 20)
+            break;
+    }
+    munmap(work, sizeof(*work));
+}
+
+static void say(enum dm_company company, const char *what, const struct dm_item *item, uint64_t at,
+                uint8_t value, bool forge)
+{
+    snprintf(dm_score->doing, sizeof(dm_score->doing),
+             "%s, %s: %s %s %u, byte %" PRIu64 " of %" PRIu64 ": %u -> %u%s", image.shape->name,
+             dm_companies[company], what, item->kind, item->number, at, item->length,
+             image.data[item->offset + at], value, forge ? ", checksum made right" : "");
+}
+
+/* ---- Cases ---------------------------------------------------------------------------------------------- */
+
+static bool in_fixed(const struct dm_item *item)
+{
+    return item->offset == 0;
+}
+
+static bool meet_byte(const struct dm_item *item, uint64_t at, uint8_t value, bool forge,
+                      enum dm_company company)
+{
+    struct dm_change change = {item->offset + at, value};
+
+    say(company, "changed", item, at, value, forge);
+    dm_meet(&image, company, &change, 1, forge);
+    return true;
+}
+
+/* Every byte, every value: number counts through them; the place in the lists is kept, since numbers come in order. */
+static bool every_byte(uint64_t number, enum dm_company company)
+{
+    static uint64_t base, at;
+    static unsigned i;
+    uint8_t values[12];
+
+    if (number < base)
+        base = at = i = 0;
+    while (i < item_count) {
+        unsigned n = dm_values(image.data[items[i].offset + at], values),
+                 all = in_fixed(&items[i]) ? 2 * n : n;
+
+        if (number < base + all)
+            return meet_byte(&items[i], at, values[(number - base) % n], number - base >= n,
+                             company);
+        base += all;
+        if (++at == items[i].length) {
+            at = 0;
+            i++;
+        }
+    }
+    return false;
+}
+
+static uint64_t sample_size, sample_seed;
+
+/* Items of a kind stand together: one of a kind by chance, each kind as often as another. */
+static const struct dm_item *item_by_chance(uint64_t *chance)
+{
+    unsigned first[32], kinds = 0;
+
+    for (unsigned i = 0; i < item_count; i++) {
+        if (i == 0 || strcmp(items[i].kind, items[i - 1].kind) != 0)
+            first[kinds++] = i;
+    }
+    unsigned kind = (unsigned)ts_random(chance, kinds);
+    unsigned end = kind + 1 < kinds ? first[kind + 1] : item_count;
+
+    return &items[first[kind] + ts_random(chance, end - first[kind])];
+}
+
+/* Some bytes of all. */
+static bool some_bytes(uint64_t number, enum dm_company company)
+{
+    uint64_t chance = sample_seed + number * 1000003 + company;
+    uint8_t values[12];
+
+    if (number == sample_size)
+        return false;
+    const struct dm_item *item = item_by_chance(&chance);
+    uint64_t at = ts_random(&chance, item->length);
+    unsigned n = dm_values(image.data[item->offset + at], values);
+
+    return meet_byte(item, at, values[ts_random(&chance, n)],
+                     in_fixed(item) && ts_random(&chance, 4) != 0, company);
+}
+
+/* Fields that name or describe pages. */
+static const struct {
+    const char *kind;
+    uint64_t at, width;
+} fields[] = {
+#define FIELD(kind, type, field)                                              \
+    {                                                                         \
+        kind, offsetof(struct type, field), sizeof(((struct type *)0)->field) \
+    }
+    FIELD("record", kvshm_record, seq),        FIELD("record", kvshm_record, place),
+    FIELD("record", kvshm_record, parent_seq), FIELD("record", kvshm_record, parent1),
+    FIELD("record", kvshm_record, depth),      FIELD("record", kvshm_record, length),
+    FIELD("record", kvshm_record, epoch),      FIELD("record", kvshm_record, stamp),
+    FIELD("record", kvshm_record, hash),       FIELD("links", kvshm_links, jump1),
+    FIELD("links", kvshm_links, jump_check),   FIELD("links", kvshm_links, child1),
+    FIELD("owner", kvshm_owner, owner),
+};
+#define FIELDS (sizeof(fields) / sizeof(*fields))
+
+/* Has an item before the b-th the same value in the field? */
+static bool seen_before(unsigned field, unsigned b)
+{
+    const uint8_t *value = image.data + items[b].offset + fields[field].at;
+
+    for (unsigned i = 0; i < b; i++) {
+        if (strcmp(items[i].kind, fields[field].kind) == 0 &&
+            memcmp(value, image.data + items[i].offset + fields[field].at, fields[field].width) ==
+                0)
+            return true;
+    }
+    return false;
+}
+
+static bool meet_field(unsigned field, unsigned to, unsigned from, enum dm_company company)
+{
+    struct dm_change changes[8];
+
+    snprintf(dm_score->doing, sizeof(dm_score->doing),
+             "%s, %s: %s %u, byte %" PRIu64 " on: as in %u", image.shape->name,
+             dm_companies[company], items[to].kind, items[to].number, fields[field].at,
+             items[from].number);
+    for (unsigned i = 0; i < fields[field].width; i++)
+        changes[i] = (struct dm_change){items[to].offset + fields[field].at + i,
+                                        image.data[items[from].offset + fields[field].at + i]};
+    dm_meet(&image, company, changes, (unsigned)fields[field].width, false);
+    return true;
+}
+
+/* Each field of each item as it is in each other one. */
+static bool fields_of_others(uint64_t number, enum dm_company company)
+{
+    static uint64_t base;
+    static unsigned field, to, from;
+
+    if (number < base)
+        base = field = to = from = 0;
+    for (; field < FIELDS; field++, to = 0) {
+        for (; to < item_count; to++, from = 0) {
+            for (; from < item_count; from++) {
+                const uint64_t at = fields[field].at, width = fields[field].width;
+
+                if (strcmp(items[to].kind, fields[field].kind) != 0 ||
+                    strcmp(items[from].kind, fields[field].kind) != 0 ||
+                    memcmp(image.data + items[to].offset + at, image.data + items[from].offset + at,
+                           width) == 0 ||
+                    seen_before(field, from))
+                    continue;
+                if (base++ == number)
+                    return meet_field(field, to, from++, company);
+            }
+        }
+    }
+    return false;
+}
+
+/* Several words at once, each to a number that may be one of the arena's, or to anything. */
+static bool scribbles(uint64_t number, enum dm_company company)
+{
+    uint64_t chance = sample_seed + number * 7000003 + company;
+    struct dm_change changes[64];
+    unsigned n = 0, words = 1 + (unsigned)ts_random(&chance, 8);
+
+    if (number == sample_size)
+        return false;
+    int used = snprintf(dm_score->doing, sizeof(dm_score->doing), "%s, %s: scribble %" PRIu64 ":",
+                        image.shape->name, dm_companies[company], number);
+    for (unsigned i = 0; i < words; i++) {
+        const struct dm_item *item = item_by_chance(&chance);
+        unsigned width = ts_random(&chance, 2) ? 8 : 4;
+        uint64_t at = item->offset + ts_random(&chance, item->length / width) * width;
+        uint64_t value =
+            ts_random(&chance, 3) ? ts_random(&chance, 64) : ts_random(&chance, UINT64_MAX);
+
+        used += snprintf(dm_score->doing + used, sizeof(dm_score->doing) - (size_t)used,
+                         " %s %u, byte %" PRIu64 ": %#" PRIx64 ",", item->kind, item->number,
+                         at - item->offset, value);
+        for (unsigned b = 0; b < width; b++)
+            changes[n++] = (struct dm_change){at + b, (uint8_t)(value >> 8 * b)};
+    }
+    dm_meet(&image, company, changes, n, true);
+    return true;
+}
+
+/* ---- The tests ------------------------------------------------------------------------------------------ */
+
+static void setup(void)
+{
+    ts_setup();
+    dm_score = ts_shared(sizeof(*dm_score));
+    dm_score->call = "no call";
+    sample_seed = ts_seed();
+}
+
+static void teardown(void)
+{
+    munmap(dm_score, sizeof(*dm_score));
+    ts_teardown();
+}
+
+static void take_image(unsigned shape)
+{
+    dm_make(&image, &dm_shapes[shape]);
+    item_count = dm_items(&image, items);
+}
+
+static void end(void)
+{
+    dm_print();
+    dm_free(&image);
+    ck_assert_uint_eq(dm_score->wrong, 0);
+    ck_assert_uint_gt(dm_score->hits, 0);
+}
+
+/* Nothing is changed: all of the image's names are found as they should be, and no page is refused. */
+START_TEST(test_unchanged)
+{
+    for (unsigned company = 0; company < DM_COMPANIES; company++) {
+        take_image((unsigned)_i);
+        snprintf(dm_score->doing, sizeof(dm_score->doing), "%s, %s: nothing changed",
+                 image.shape->name, dm_companies[company]);
+        dm_meet(&image, (enum dm_company)company, NULL, 0, false);
+        ck_assert_uint_eq(dm_score->refused, 0);
+        if (company + 1 < DM_COMPANIES)
+            dm_free(&image);
+    }
+    end();
+}
+END_TEST
+
+START_TEST(test_any_byte)
+{
+    uint64_t quick = ts_amount(100, 600, UINT64_MAX);
+
+    take_image((unsigned)_i);
+    sample_size = quick;
+    for (unsigned company = 0; company < DM_COMPANIES; company++)
+        run(quick == UINT64_MAX ? every_byte : some_bytes, (enum dm_company)company);
+    end();
+}
+END_TEST
+
+START_TEST(test_fields_of_others)
+{
+    take_image(0);
+    run(fields_of_others, DM_READING);
+    run(fields_of_others, DM_HELD);
+    end();
+}
+END_TEST
+
+START_TEST(test_scribbles)
+{
+    take_image((unsigned)_i);
+    sample_size = ts_amount(50, 200, 20000);
+    for (unsigned company = 0; company < DM_COMPANIES; company++)
+        run(scribbles, (enum dm_company)company);
+    end();
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("damage");
+    TCase *tcase = tcase_create("damage");
+
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_loop_test(tcase, test_unchanged, 0, DM_SHAPES);
+    tcase_add_loop_test(tcase, test_any_byte, 0, DM_SHAPES);
+    tcase_add_test(tcase, test_fields_of_others);
+    tcase_add_loop_test(tcase, test_scribbles, 0, DM_SHAPES);
+    suite_add_tcase(suite, tcase);
+    return ts_run(suite);
+}
