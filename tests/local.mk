@@ -31,9 +31,11 @@ MODULE_TESTS = \
 	tests/check_mend \
 	tests/check_message \
 	tests/check_mounts \
+	tests/check_numa \
 	tests/check_pages \
 	tests/check_place \
 	tests/check_plan \
+	tests/check_populate \
 	tests/check_private \
 	tests/check_processes \
 	tests/check_readers \
