@@ -96,7 +96,7 @@ static enum sight find_entry(const kvshm *kv, const struct kvshm_prefix *prefix,
                              uint64_t *stamp)
 {
     if (prefix->tokens)
-        kvshm__index_walk(kv, prefix, walk);
+        kvshm__index_find_prefix(kv, prefix, walk);
     else
         kvshm__index_find_key(kv, prefix, walk);
     if (walk->deepest.record == KVSHM__NO_RECORD ||

@@ -43,53 +43,138 @@ enum look { NO, YES, CHANGED };
 /* Part of a hit: the compiler is to fit it to each place from which it is called. */
 #define HOT inline __attribute__((always_inline))
 
-/* One look at the record that a word names. */
-static HOT enum look look_at(const kvshm *kv, uint32_t record, const struct kvshm__page_spec *spec, uint64_t parent_seq,
-                         bool also_limbo, struct kvshm__found *out, uint64_t *place_seen)
-{
-    const struct kvshm_record *r = &kv->records[record];
-    bool root = spec->parent == KVSHM__NO_RECORD;
-    uint64_t seq = kvshm__seq_read_begin(&r->seq);
+/* What is looked for: a page behind a parent, or a whole prefix by its deepest page. */
+struct aim {
+    uint64_t hash;
+    const struct kvshm__page_spec *spec; /* or NULL, and then */
+    const struct kvshm_prefix *prefix;
+    kvshm__equal_fn *words_equal;
+    uint64_t parent_seq;
+    bool also_limbo;
+};
 
-    if (seq & 1)
-        return CHANGED;
+static inline bool of_this_epoch(const kvshm *kv, const struct kvshm_record *r)
+{
+    return KVSHM__LOAD((kvshm_a32 *)&r->epoch) == (uint32_t)KVSHM__LOAD(&kv->header->epoch);
+}
+
+/* One look at the page of a record: is it the one of the spec, behind its parent? */
+static HOT enum look look_at_page(const kvshm *kv, const struct aim *aim, struct kvshm__found *out)
+{
+    const struct kvshm__page_spec *spec = aim->spec;
+    const struct kvshm_record *r = &kv->records[out->record];
+    bool root = spec->parent == KVSHM__NO_RECORD;
     uint32_t length = KVSHM__LOAD((kvshm_a32 *)&r->length);
     uint32_t depth = KVSHM__LOAD((kvshm_a32 *)&r->depth);
-    uint64_t place = KVSHM__LOAD_ACQ((kvshm_a64 *)&r->place);
-    *place_seen = place;
-    bool equal = KVSHM__LOAD((kvshm_a32 *)&r->epoch) == (uint32_t)KVSHM__LOAD(&kv->header->epoch) &&
-                 kvshm__text_equal(kv, record, spec);
+    bool equal = of_this_epoch(kv, r) && kvshm__text_equal(kv, out->record, spec);
 
     if (spec->key)
         equal = equal && (length & ~KVSHM__LENGTH) == (KVSHM__KEY_ONLY | KVSHM__KEY_END) &&
                 (KVSHM__LOAD((kvshm_a32 *)&r->parent1) == 0) == (depth == 0);
     else
         equal = equal && length == spec->length && KVSHM__LOAD((kvshm_a32 *)&r->parent1) == (root ? 0 : spec->parent + 1) &&
-                KVSHM__LOAD((kvshm_a64 *)&r->parent_seq) == (root ? 0 : parent_seq);
-    if (kvshm__seq_read_retry(&r->seq, seq))
-        return CHANGED;
-    if (!equal || !(kvshm__place_published(place) ||
-                    (also_limbo && kvshm__place_state(place) == KVSHM__PLACE_AWAY)))
-        return NO;
-    out->record = record;
+                KVSHM__LOAD((kvshm_a64 *)&r->parent_seq) == (root ? 0 : aim->parent_seq);
     out->length = length;
     out->depth = depth;
-    out->seq = seq;
-    return YES;
+    if (kvshm__seq_read_retry(&r->seq, out->seq))
+        return CHANGED;
+    return equal ? YES : NO;
 }
 
-static HOT enum look look_at_word(const kvshm *kv, kvshm_a64 *at, const struct kvshm__page_spec *spec,
-                              uint64_t parent_seq, bool also_limbo, struct kvshm__found *out)
+/* A page on the way up, and which stands above it. */
+struct rung {
+    uint32_t record;
+    uint32_t parent1;
+    uint64_t seq;
+    uint64_t parent_seq;
+};
+
+/* Does the record hold these m tokens of the prefix, with so many pages above it? */
+static HOT enum look look_at_rung(const kvshm *kv, const struct aim *aim, uint32_t depth, uint32_t m, struct rung *rung)
+{
+    const struct kvshm_record *r = &kv->records[rung->record];
+    const uint32_t *tokens = aim->prefix->tokens + (size_t)depth * kv->page_tokens;
+
+    rung->parent1 = KVSHM__LOAD((kvshm_a32 *)&r->parent1);
+    rung->parent_seq = KVSHM__LOAD((kvshm_a64 *)&r->parent_seq);
+    bool equal = KVSHM__LOAD((kvshm_a32 *)&r->length) == m && KVSHM__LOAD((kvshm_a32 *)&r->depth) == depth &&
+                 of_this_epoch(kv, r) && KVSHM__LOAD((kvshm_a64 *)&r->adapter_id) == aim->prefix->adapter_id &&
+                 KVSHM__LOAD((kvshm_a64 *)&r->tenant) == aim->prefix->tenant &&
+                 kvshm__tokens_equal(kvshm__text(kv, rung->record), tokens, m, aim->words_equal);
+    if (kvshm__seq_read_retry(&r->seq, rung->seq))
+        return CHANGED;
+    return equal ? YES : NO;
+}
+
+/* Records are given out in order, so the pages above a page stand mostly just before it. */
+static inline void fetch_before(const kvshm *kv, uint32_t record, uint32_t above)
+{
+    for (uint32_t i = 1; i <= above && i <= AHEAD && i <= record; i++) {
+        const char *text = (const char *)kvshm__text(kv, record - i);
+        __builtin_prefetch(&kv->records[record - i]);
+        for (uint64_t j = 0; j < AHEAD_TEXT && j < kv->text_stride; j += KVSHM__LINE)
+            __builtin_prefetch(text + j);
+    }
+}
+
+/*
+ * One look at the page of a record, and at those above it: are they all of the prefix? An entry's pages are those above
+ * its deepest one; they stay as they are while that is published. Each is the one that its child named, by number and
+ * sequence, or the child is no more.
+ */
+static HOT enum look look_at_prefix(const kvshm *kv, const struct aim *aim, struct kvshm__found *out)
+{
+    uint32_t depth = (aim->prefix->n - 1) / kv->page_tokens, m = aim->prefix->n - depth * kv->page_tokens;
+    struct rung rung = {.record = out->record, .seq = out->seq};
+
+    out->length = m;
+    out->depth = depth;
+    fetch_before(kv, out->record, depth);
+    for (;;) {
+        enum look answer = look_at_rung(kv, aim, depth, m, &rung);
+        if (answer != YES)
+            return answer;
+        if (depth == 0)
+            return rung.parent1 == 0 ? YES : NO;
+        rung.record = rung.parent1 - 1;
+        rung.seq = rung.parent_seq;
+        if (rung.record >= kv->record_count || (rung.seq & 1))
+            return NO;
+        depth--;
+        m = kv->page_tokens;
+    }
+}
+
+/* One look at the record that a word names. */
+static HOT enum look look_at(const kvshm *kv, const struct aim *aim, struct kvshm__found *out, uint64_t *place_seen)
+{
+    const struct kvshm_record *r = &kv->records[out->record];
+    uint64_t seq = kvshm__seq_read_begin(&r->seq);
+
+    if (seq & 1)
+        return CHANGED;
+    uint64_t place = KVSHM__LOAD_ACQ((kvshm_a64 *)&r->place);
+    *place_seen = place;
+    out->seq = seq;
+    enum look answer = aim->spec ? look_at_page(kv, aim, out) : look_at_prefix(kv, aim, out);
+    if (answer == YES && !(kvshm__place_published(place) ||
+                           (aim->also_limbo && kvshm__place_state(place) == KVSHM__PLACE_AWAY)))
+        return NO;
+    return answer;
+}
+
+static HOT enum look look_at_word(const kvshm *kv, kvshm_a64 *at, const struct aim *aim, struct kvshm__found *out)
 {
     for (int i = 0; i < KVSHM__LOOKS; i++) {
         uint64_t word = KVSHM__LOAD_ACQ(at);
         uint32_t record = kvshm__index_record(kv, word);
-        if (word >> 32 != (uint32_t)spec->hash || record == KVSHM__NO_RECORD)
+        if (word >> 32 != (uint32_t)aim->hash || record == KVSHM__NO_RECORD)
             return NO;
         uint64_t place = 0;
-        if (spec->key)
+        if (!aim->spec || aim->spec->key)
             __builtin_prefetch(&kv->records[record].stamp, 1);
-        enum look answer = look_at(kv, record, spec, parent_seq, also_limbo, out, &place);
+        out->record = record;
+        enum look answer = look_at(kv, aim, out, &place);
         if (answer == YES) {
             out->word = word;
             out->at = at;
@@ -114,12 +199,12 @@ static inline uint32_t alike(const struct kvshm_bucket *bucket, uint64_t hash)
     return bits;
 }
 
-static HOT bool find_in(const kvshm *kv, struct kvshm_bucket *bucket, const struct kvshm__page_spec *spec,
-                        uint64_t parent_seq, bool also_limbo, struct kvshm__found *out, bool *gave_up)
+static HOT bool find_in(const kvshm *kv, struct kvshm_bucket *bucket, const struct aim *aim, struct kvshm__found *out,
+                        bool *gave_up)
 {
-    for (uint32_t bits = alike(bucket, spec->hash); bits; bits &= bits - 1) {
+    for (uint32_t bits = alike(bucket, aim->hash); bits; bits &= bits - 1) {
         kvshm_a64 *at = &bucket->word[__builtin_ctz(bits)];
-        enum look answer = look_at_word(kv, at, spec, parent_seq, also_limbo, out);
+        enum look answer = look_at_word(kv, at, aim, out);
         if (answer == YES)
             return true;
         if (answer == CHANGED)
@@ -128,11 +213,10 @@ static HOT bool find_in(const kvshm *kv, struct kvshm_bucket *bucket, const stru
     return false;
 }
 
-static HOT bool find(const kvshm *kv, const struct kvshm__page_spec *spec, uint64_t parent_seq, bool also_limbo,
-                     struct kvshm__found *out, bool *gave_up)
+static HOT bool find(const kvshm *kv, const struct aim *aim, struct kvshm__found *out, bool *gave_up)
 {
-    if (find_in(kv, first_bucket(kv, spec->hash), spec, parent_seq, also_limbo, out, gave_up) ||
-        find_in(kv, second_bucket(kv, spec->hash), spec, parent_seq, also_limbo, out, gave_up))
+    if (find_in(kv, first_bucket(kv, aim->hash), aim, out, gave_up) ||
+        find_in(kv, second_bucket(kv, aim->hash), aim, out, gave_up))
         return true;
     out->record = KVSHM__NO_RECORD;
     return false;
@@ -141,7 +225,9 @@ static HOT bool find(const kvshm *kv, const struct kvshm__page_spec *spec, uint6
 bool kvshm__index_find(const kvshm *kv, const struct kvshm__page_spec *spec, uint64_t parent_seq, bool also_limbo,
                        struct kvshm__found *out, bool *gave_up)
 {
-    return find(kv, spec, parent_seq, also_limbo, out, gave_up);
+    struct aim aim = {.hash = spec->hash, .spec = spec, .parent_seq = parent_seq, .also_limbo = also_limbo};
+
+    return find(kv, &aim, out, gave_up);
 }
 
 static void fetch_buckets(const kvshm *kv, uint64_t hash)
@@ -208,9 +294,10 @@ static bool walk_step(struct walker *w, uint32_t m, uint64_t hash)
 {
     struct kvshm__walk *walk = w->walk;
     struct kvshm__page_spec spec = spec_of(w, walk->tokens, m, hash);
+    struct aim aim = {.hash = hash, .spec = &spec, .parent_seq = walk->deepest.seq};
     struct kvshm__found found;
 
-    if (!find(w->kv, &spec, walk->deepest.seq, false, &found, &walk->gave_up))
+    if (!find(w->kv, &aim, &found, &walk->gave_up))
         return false;
     walk->deepest = found;
     walk->pages++;
@@ -226,13 +313,10 @@ static bool walk_whole(struct walker *w, uint32_t pages)
 
     for (uint32_t window = 0; window < pages; window += AHEAD) {
         uint32_t n = pages - window < AHEAD ? pages - window : AHEAD;
-        uint64_t hash = w->hash;
 
-        for (uint32_t i = 0; i < n; i++) {
-            hash = kvshm__hash_page(w->kv->secret, hash, w->prefix->tokens + (size_t)(window + i) * m, m);
-            fetch_buckets(w->kv, hash);
-            w->ahead[i] = hash;
-        }
+        kvshm__hash_pages(w->kv->secret, w->hash, w->prefix->tokens + (size_t)window * m, m, n, w->ahead);
+        for (uint32_t i = 0; i < n; i++)
+            fetch_buckets(w->kv, w->ahead[i]);
         for (uint32_t i = 0; i < n; i++)
             fetch_page(w->kv, w->ahead[i], window + i + 1 == pages);
         for (uint32_t i = 0; i < n; i++) {
@@ -251,6 +335,54 @@ void kvshm__index_walk(const kvshm *kv, const struct kvshm_prefix *prefix, struc
     walk_begin(&w, kv, prefix, walk);
     if (walk_whole(&w, whole) && rest > 0)
         walk_step(&w, rest, kvshm__hash_page(kv->secret, w.hash, prefix->tokens + walk->tokens, rest));
+}
+
+static HOT void find_prefix(const kvshm *kv, uint64_t hash, const struct kvshm_prefix *prefix,
+                            struct kvshm__walk *walk, kvshm__equal_fn *words_equal)
+{
+    struct aim aim = {.hash = hash, .prefix = prefix, .words_equal = words_equal};
+
+    if (!find(kv, &aim, &walk->deepest, &walk->gave_up))
+        return;
+    walk->pages = walk->deepest.depth + 1;
+    walk->tokens = prefix->n;
+}
+
+#ifdef KVSHM__WIDE
+KVSHM__WIDE static void find_prefix_wide(const kvshm *kv, uint64_t hash, const struct kvshm_prefix *prefix,
+                                         struct kvshm__walk *walk)
+{
+    find_prefix(kv, hash, prefix, walk, kvshm__words_equal_wide);
+}
+#endif
+
+/* Of the prefix that ends with its last token. */
+static uint64_t hash_prefix(const kvshm *kv, const struct kvshm_prefix *prefix)
+{
+    const uint32_t m = kv->page_tokens, whole = prefix->n / m, rest = prefix->n % m;
+    uint64_t hashes[AHEAD], hash = kvshm__hash_root(kv->secret, prefix->adapter_id, prefix->tenant);
+
+    for (uint32_t done = 0, n; done < whole; done += n) {
+        n = whole - done < AHEAD ? whole - done : AHEAD;
+        kvshm__hash_pages(kv->secret, hash, prefix->tokens + (size_t)done * m, m, n, hashes);
+        hash = hashes[n - 1];
+    }
+    return rest > 0 ? kvshm__hash_page(kv->secret, hash, prefix->tokens + (size_t)whole * m, rest) : hash;
+}
+
+void kvshm__index_find_prefix(const kvshm *kv, const struct kvshm_prefix *prefix, struct kvshm__walk *walk)
+{
+    uint64_t hash = hash_prefix(kv, prefix);
+
+    fetch_buckets(kv, hash);
+    *walk = (struct kvshm__walk){.deepest = {.record = KVSHM__NO_RECORD}};
+#ifdef KVSHM__WIDE
+    if (kvshm__wide()) {
+        find_prefix_wide(kv, hash, prefix, walk);
+        return;
+    }
+#endif
+    find_prefix(kv, hash, prefix, walk, kvshm__words_equal);
 }
 
 void kvshm__index_match(const kvshm *kv, const struct kvshm_prefix *prefix, struct kvshm__walk *walk)
@@ -284,9 +416,11 @@ void kvshm__index_find_key(const kvshm *kv, const struct kvshm_prefix *prefix, s
         .hash = kvshm__hash_key(kv->secret, prefix->adapter_id, prefix->tenant, prefix->key, KVSHM__KEY_DEEPEST),
     };
 
+    struct aim aim = {.hash = spec.hash, .spec = &spec};
+
     fetch_buckets(kv, spec.hash);
     *walk = (struct kvshm__walk){.deepest = {.record = KVSHM__NO_RECORD}};
-    if (!find(kv, &spec, 0, false, &walk->deepest, &walk->gave_up))
+    if (!find(kv, &aim, &walk->deepest, &walk->gave_up))
         return;
     if (!kvshm__pages_shaped(kv, walk->deepest.depth, walk->deepest.length)) { /* damage */
         walk->deepest.record = KVSHM__NO_RECORD;

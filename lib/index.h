@@ -6,6 +6,9 @@
  * first, unless that is rather full and the other emptier. Words never move. With half as many records as words,
  * two full buckets are as good as impossible; an insert that meets them evicts there (evict.c).
  *
+ * A whole prefix is looked for by the hash of its end: the page found there is compared, and then its parents, each the
+ * one that its child named, up to the root. The longest cached prefix is looked for page by page from the root.
+ *
  * A reader looks at a word at most LOOKS times: it names a record, the record is read under its sequence, and a
  * sequence that is odd or changed means to look at the word again. All is bounded by the request: at most 16 words
  * a page, and, for a match, at most page_tokens - 1 lengths of a partial page behind the last whole one.
@@ -45,6 +48,9 @@ bool kvshm__index_find(const kvshm *kv, const struct kvshm__page_spec *spec, uin
 
 /* All pages of exactly this token prefix (the last one holds what is left over), from the root as far as found. */
 void kvshm__index_walk(const kvshm *kv, const struct kvshm_prefix *prefix, struct kvshm__walk *walk);
+
+/* The pages of exactly this token prefix, all of them or none. */
+void kvshm__index_find_prefix(const kvshm *kv, const struct kvshm_prefix *prefix, struct kvshm__walk *walk);
 
 /* Whole pages of this token prefix as far as found, then the longest partial page whose tokens are the next ones. */
 void kvshm__index_match(const kvshm *kv, const struct kvshm_prefix *prefix, struct kvshm__walk *walk);

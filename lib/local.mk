@@ -71,6 +71,7 @@ lib_libkvshm_internal_la_SOURCES = \
 	lib/tokens.h \
 	lib/validate.c \
 	lib/validate.h \
+	lib/wide.h \
 	lib/writer.c \
 	lib/writer.h
 

@@ -14,11 +14,8 @@
 
 #include <string.h>
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
-
 #include "handle.h"
+#include "wide.h"
 
 #define KVSHM__NO_RECORD UINT32_MAX
 
@@ -112,15 +109,6 @@ static inline uint64_t kvshm__partial_bit(const kvshm *kv, uint32_t m)
     return UINT64_C(1) << (((m - 1) >> kv->partial_shift) & 63);
 }
 
-#if defined(__SSE2__) && !defined(KVSHM_TSAN)
-static inline __m128i kvshm__load_two(const kvshm_a64 *words)
-{
-    __m128i two;
-    __asm__ volatile("movdqu %1, %0" : "=x"(two) : "m"(words[0]), "m"(words[1]));
-    return two;
-}
-#endif
-
 /* The word of a text that holds these two tokens; this last one. */
 static inline uint64_t kvshm__token_word(const uint32_t *tokens)
 {
@@ -135,35 +123,74 @@ static inline uint64_t kvshm__token_last(const uint32_t *token)
     return kvshm__token_word(pair);
 }
 
-/* Are these words the same, n of them? Relaxed loads. What is not in order with other writes is found by the sequence,
-   so x86 may load two words at once: each of them whole, since their addresses are multiples of 8. */
-static inline bool kvshm__words_equal(const kvshm_a64 *words, const void *as, uint32_t n)
+/* Are these words the same, n of them? Relaxed loads, of the first n / 2 tokens of a text or the words of a key. */
+typedef bool kvshm__equal_fn(const kvshm_a64 *words, const void *as, uint32_t n);
+
+static inline bool kvshm__words_equal_each(const kvshm_a64 *words, const void *as, uint32_t n)
 {
-    const uint8_t *bytes = as;
     uint64_t differ = 0, in;
-    uint32_t i = 0;
 
-#if defined(__SSE2__) && !defined(KVSHM_TSAN)
-    __m128i same = _mm_set1_epi32(-1);
-
-    for (; i + 8 <= n; i += 8) {
-#pragma GCC unroll 4
-        for (uint32_t j = i; j < i + 8; j += 2)
-            same = _mm_and_si128(same, _mm_cmpeq_epi32(_mm_loadu_si128((const __m128i *)(bytes + 8 * j)),
-                                                       kvshm__load_two(words + j)));
-    }
-    differ = _mm_movemask_epi8(same) != 0xffff;
-#endif
-    for (; i < n; i++) {
-        memcpy(&in, bytes + 8 * i, sizeof(in));
+    for (uint32_t i = 0; i < n; i++) {
+        memcpy(&in, (const uint8_t *)as + 8 * i, sizeof(in));
         differ |= KVSHM__LOAD((kvshm_a64 *)&words[i]) ^ in;
     }
     return differ == 0;
 }
 
+/*
+ * The same by wider loads, which are no atomic ones to C: what is read while it is written is thrown away by who looks
+ * at the sequence, and each word is whole, since processors of x86 never tear one that is aligned. ThreadSanitizer's
+ * build has only the form above.
+ */
+#if defined(__SSE2__) && !defined(KVSHM_TSAN)
+static inline __attribute__((always_inline)) bool kvshm__words_equal(const kvshm_a64 *words, const void *as,
+                                                                     uint32_t n)
+{
+    const uint8_t *a = (const uint8_t *)words, *b = as;
+    __m128i same = _mm_set1_epi32(-1);
+    uint32_t i = 0;
+
+    for (; i + 4 <= n; i += 4, a += 32, b += 32) {
+        same = _mm_and_si128(same, _mm_cmpeq_epi32(_mm_loadu_si128((const __m128i *)a),
+                                                   _mm_loadu_si128((const __m128i *)b)));
+        same = _mm_and_si128(same, _mm_cmpeq_epi32(_mm_loadu_si128((const __m128i *)(a + 16)),
+                                                   _mm_loadu_si128((const __m128i *)(b + 16))));
+    }
+    return _mm_movemask_epi8(same) == 0xffff && kvshm__words_equal_each(words + i, b, n - i);
+}
+#else
+#define kvshm__words_equal kvshm__words_equal_each
+#endif
+
+#ifdef KVSHM__WIDE
+KVSHM__WIDE static inline bool kvshm__words_equal_wide(const kvshm_a64 *words, const void *as, uint32_t n)
+{
+    const uint8_t *a = (const uint8_t *)words, *b = as;
+    __m256i same = _mm256_set1_epi32(-1);
+    uint32_t i = 0;
+
+    for (; i + 8 <= n; i += 8, a += 64, b += 64) {
+        same = _mm256_and_si256(same, _mm256_cmpeq_epi32(_mm256_loadu_si256((const __m256i *)a),
+                                                         _mm256_loadu_si256((const __m256i *)b)));
+        same = _mm256_and_si256(same, _mm256_cmpeq_epi32(_mm256_loadu_si256((const __m256i *)(a + 32)),
+                                                         _mm256_loadu_si256((const __m256i *)(b + 32))));
+    }
+    return _mm256_movemask_epi8(same) == -1 && kvshm__words_equal_each(words + i, b, n - i);
+}
+#endif
+
+/* Does the text begin with these tokens? */
+static inline __attribute__((always_inline)) bool kvshm__tokens_equal(const kvshm_a64 *text, const uint32_t *tokens,
+                                                                      uint32_t m, kvshm__equal_fn *equal)
+{
+    return equal(text, tokens, m / 2) &&
+           (m % 2 == 0 || KVSHM__LOAD((kvshm_a64 *)&text[m / 2]) == kvshm__token_last(tokens + m - 1));
+}
+
 /* Does the page hold these tokens, or this key, of this adapter and tenant? Relaxed loads: the caller looks at the
    sequence. */
-static inline bool kvshm__text_equal(const kvshm *kv, uint32_t record, const struct kvshm__page_spec *spec)
+static inline __attribute__((always_inline)) bool kvshm__text_equal(const kvshm *kv, uint32_t record,
+                                                                    const struct kvshm__page_spec *spec)
 {
     const struct kvshm_record *r = &kv->records[record];
 
@@ -172,10 +199,7 @@ static inline bool kvshm__text_equal(const kvshm *kv, uint32_t record, const str
         return false;
     if (spec->key)
         return kvshm__words_equal(r->own, spec->key, KVSHM_KEY_BYTES / 8);
-    const kvshm_a64 *text = kvshm__text(kv, record);
-    return kvshm__words_equal(text, spec->tokens, spec->length / 2) &&
-           (spec->length % 2 == 0 || KVSHM__LOAD((kvshm_a64 *)&text[spec->length / 2]) ==
-                                         kvshm__token_last(spec->tokens + spec->length - 1));
+    return kvshm__tokens_equal(kvshm__text(kv, record), spec->tokens, spec->length, kvshm__words_equal);
 }
 
 /* The two words of a page's id, and then the two of the caller's, as its length says where they stand. */

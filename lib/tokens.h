@@ -20,6 +20,10 @@ uint64_t kvshm__hash_root(const uint8_t *secret, uint64_t adapter_id, uint64_t t
 /* Of the prefix that ends with these m >= 1 tokens behind the one whose hash is parent. */
 uint64_t kvshm__hash_page(const uint8_t *secret, uint64_t parent, const uint32_t *tokens, uint32_t m);
 
+/* Of each of so many whole pages of m tokens, one behind the other. */
+void kvshm__hash_pages(const uint8_t *secret, uint64_t parent, const uint32_t *tokens, uint32_t m, uint32_t pages,
+                       uint64_t *hashes);
+
 /* Of a page of a key-only entry: position counts pages above it, or is KVSHM__KEY_DEEPEST. */
 #define KVSHM__KEY_DEEPEST UINT32_MAX
 uint64_t kvshm__hash_key(const uint8_t *secret, uint64_t adapter_id, uint64_t tenant, const uint8_t *key,

@@ -281,6 +281,97 @@ START_TEST(test_equal_hashes_are_kept_apart)
 }
 END_TEST
 
+/* The hash of the whole prefix, in pages of 4 tokens. */
+static uint64_t hash_of(const kvshm *kv, const struct kvshm_prefix *prefix)
+{
+    uint64_t hash = kvshm__hash_root(kv->secret, prefix->adapter_id, prefix->tenant);
+
+    for (uint32_t i = 0; i < prefix->n; i += 4)
+        hash = kvshm__hash_page(kv->secret, hash, prefix->tokens + i, prefix->n - i < 4 ? prefix->n - i : 4);
+    return hash;
+}
+
+/* Is the other prefix a miss even though a word with its hash names this record? */
+static bool is_told_apart(kvshm *kv, const struct kvshm_prefix *other, uint32_t record)
+{
+    kvshm_a64 *word = kvshm__index_empty(kv, hash_of(kv, other));
+    struct kvshm_lease lease;
+
+    ck_assert_ptr_nonnull(word);
+    kvshm__index_set(word, hash_of(kv, other), record);
+    int answer = kvshm_lookup(kv, other, 0, &lease);
+    bool contains = kvshm_contains(kv, other);
+    kvshm_release(kv, &lease);
+    KVSHM__STORE(word, 0);
+    return answer == KVSHM_MISS && !contains;
+}
+
+/* An entry is found by its last page's hash, and then all pages above are compared. */
+START_TEST(test_a_prefix_is_compared_up_to_its_root)
+{
+    kvshm *kv = in_create(4, 32, 8);
+    uint32_t tokens[13];
+
+    in_put(kv, 100, 13);
+    struct kvshm_prefix right = in_range(100, 13), other;
+    uint32_t record = in_record(kv, &right);
+    memcpy(tokens, right.tokens, sizeof(tokens));
+    right.tokens = tokens;
+    ck_assert(kvshm_contains(kv, &right));
+    for (uint32_t i = 0; i < 13; i++) {
+        uint32_t changed[13];
+
+        memcpy(changed, tokens, sizeof(changed));
+        changed[i]++;
+        kvshm_prefix_init(&other, 0, 0, changed, 13);
+        ck_assert_msg(is_told_apart(kv, &other, record), "token %u differs", i);
+    }
+    kvshm_prefix_init(&other, 1, 0, tokens, 13);
+    ck_assert(is_told_apart(kv, &other, record));
+    kvshm_prefix_init(&other, 0, 1, tokens, 13);
+    ck_assert(is_told_apart(kv, &other, record));
+    for (uint32_t n = 1; n < 13; n++) {
+        kvshm_prefix_init(&other, 0, 0, tokens + 13 - n, n);
+        ck_assert_msg(is_told_apart(kv, &other, record), "the last %u tokens", n);
+    }
+    ck_assert(kvshm_contains(kv, &right));
+    ts_detach(kv);
+}
+END_TEST
+
+/* A page above that is not the one its child named makes a miss, and a look at it that changes each time a counted one. */
+START_TEST(test_a_prefix_with_a_wrong_link_is_a_miss)
+{
+    kvshm *kv = in_create(4, 32, 8);
+
+    in_put(kv, 100, 13);
+    struct kvshm_prefix prefix = in_range(100, 13);
+    uint32_t record = in_record(kv, &prefix);
+    for (; record != KVSHM__NO_RECORD; record = kvshm__pages_parent(kv, record)) {
+        struct kvshm_record *r = &kv->records[record];
+        uint32_t parent1 = KVSHM__LOAD(&r->parent1);
+        uint64_t parent_seq = KVSHM__LOAD(&r->parent_seq), seq = KVSHM__LOAD(&r->seq);
+
+        for (uint32_t wrong = 0; wrong < 40; wrong++) {
+            KVSHM__STORE(&r->parent1, wrong < 39 ? wrong : UINT32_MAX);
+            ck_assert_int_eq(kvshm_contains(kv, &prefix), KVSHM__LOAD(&r->parent1) == parent1);
+        }
+        KVSHM__STORE(&r->parent1, parent1);
+        KVSHM__STORE(&r->parent_seq, parent_seq + 2);
+        ck_assert_int_eq(kvshm_contains(kv, &prefix), parent1 == 0);
+        KVSHM__STORE(&r->parent_seq, parent_seq + 1);
+        ck_assert_int_eq(kvshm_contains(kv, &prefix), parent1 == 0);
+        KVSHM__STORE(&r->parent_seq, parent_seq);
+        KVSHM__STORE(&r->seq, seq + 1);
+        ck_assert(!kvshm_contains(kv, &prefix));
+        KVSHM__STORE(&r->seq, seq);
+        ck_assert(kvshm_contains(kv, &prefix));
+    }
+    in_audit(kv);
+    ts_detach(kv);
+}
+END_TEST
+
 /* A page that is leaving is found by all, one in limbo by who holds the lock and asks. */
 START_TEST(test_limbo_is_found_only_when_asked_for)
 {
@@ -573,6 +664,8 @@ int main(void)
     tcase_add_test(tcase, test_found_by_the_whole_identity);
     tcase_add_test(tcase, test_of_a_key_the_end_is_found);
     tcase_add_test(tcase, test_equal_hashes_are_kept_apart);
+    tcase_add_test(tcase, test_a_prefix_is_compared_up_to_its_root);
+    tcase_add_test(tcase, test_a_prefix_with_a_wrong_link_is_a_miss);
     tcase_add_test(tcase, test_limbo_is_found_only_when_asked_for);
     tcase_add_test(tcase, test_a_record_that_stays_odd_is_a_counted_miss);
     tcase_add_loop_test(tcase, test_an_odd_root_is_a_counted_miss, 0, 2);
