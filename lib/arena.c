@@ -96,8 +96,8 @@ static void take_down(kvshm *kv)
 static int map_one(kvshm *kv, int protection, uint8_t **base)
 {
     void *address;
-    int code = kvshm__backing_map(kv->fd, kv->segment_bytes, kv->fixed->page_size, protection,
-                                  &address);
+    int code =
+        kvshm__backing_map(kv->fd, kv->segment_bytes, kv->fixed->page_size, protection, &address);
 
     if (code == 0) {
         *base = address;
@@ -500,6 +500,23 @@ static int holds_nothing(const kvshm *kv)
         kv->name, held, filling);
 }
 
+/* 0, or -EBUSY: another thread changes the arena through this handle, or waits to. Readers leave no trace to be seen. */
+static int nobody_changes(kvshm *kv)
+{
+    pthread_mutex_t *const mutexes[] = {&kv->mutex, &kv->join_mutex};
+
+    for (unsigned i = 0; i < 2; i++) {
+        if (pthread_mutex_trylock(mutexes[i]) != 0)
+            return kvshm__fail(
+                -EBUSY,
+                "another thread is inside a call on the handle of arena %s; wait until "
+                "it has returned",
+                kv->name);
+        pthread_mutex_unlock(mutexes[i]);
+    }
+    return 0;
+}
+
 /* Cancelled KVSHM_DEVICE reservations go back now: under a number that has gone they would wait for kvshmctl reap. */
 static void sweep_device_frames(kvshm *kv)
 {
@@ -511,7 +528,7 @@ static void sweep_device_frames(kvshm *kv)
 
 int kvshm_detach(kvshm *kv)
 {
-    int before, code = 0;
+    int before, code;
 
     if (kv == NULL)
         return 0;
@@ -519,7 +536,8 @@ int kvshm_detach(kvshm *kv)
         free_private(kv);
         return 0;
     }
-    if (!kv->read_only)
+    code = nobody_changes(kv); /* first: what such a call takes is seen, or the call is */
+    if (code == 0 && !kv->read_only)
         code = holds_nothing(kv);
     if (code < 0)
         return code;

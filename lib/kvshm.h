@@ -362,8 +362,9 @@ KVSHM_API int kvshm_attach(const char *name, const struct kvshm_config *expect, 
 KVSHM_API int kvshm_open(const char *name, const struct kvshm_config *config, unsigned flags, kvshm **out);
 
 /*
- * Give the handle back. -EBUSY while this handle holds leases or reservations (nothing is changed then).
- * No other thread may be inside a call on it or use it after. In a forked child it frees the child's copy.
+ * Give the handle back. -EBUSY while this handle holds leases or reservations, or another thread is inside a call on it
+ * that changes the arena, joins or leaves (nothing is changed then). No other thread may be inside any other call on it,
+ * nor use it after. In a forked child it frees the child's copy.
  * kv may be NULL.
  */
 KVSHM_API int kvshm_detach(kvshm *kv);
@@ -562,7 +563,8 @@ typedef int (*kvshm_entry_fn)(const struct kvshm_entry *entry, void *arg);
 
 /*
  * Each entry, in no order, without a lock: one that is there throughout is shown once; one that comes, goes or
- * is replaced meanwhile may be missed. fn may call any function on kv. 0, fn's answer, -EINVAL, -ENOMEM, KVSHM_E_FORKED.
+ * is replaced meanwhile may be missed. fn may call any function on kv but kvshm_detach(). 0, fn's answer, -EINVAL,
+ * -ENOMEM, KVSHM_E_FORKED.
  */
 KVSHM_API int kvshm_foreach(kvshm *kv, kvshm_entry_fn fn, void *arg);
 

@@ -15,6 +15,7 @@
 
 #include "client.h"
 #include "fork.h"
+#include "inside.h"
 #include "support.h"
 #include "sys.h"
 
@@ -26,6 +27,7 @@ static void setup(void)
     struct kvshm_config config = ts_config(256, 4, 20);
 
     ts_setup();
+    config.stall_ms = 20;
     parent_handle = ts_create("a", &config);
     parent_reader = ts_attach("a", KVSHM_RDONLY);
     ts_insert(parent_handle, 0, 0, tokens, 4);
@@ -209,6 +211,271 @@ START_TEST(test_raw_clone)
 }
 END_TEST
 
+/* ---- Forked in any state --------------------------------------------------------------------------------------- */
+
+/* What the parent holds while it makes a child, and the child in its copy. */
+static struct {
+    struct kvshm_lease lease;
+    struct kvshm_reservation r;
+} held;
+
+static int never_called(const struct kvshm_entry *entry, void *arg)
+{
+    (void)entry;
+    (void)arg;
+    return 1;
+}
+
+/* All calls that take a handle, a lease or a reservation of the parent's, those that return no code too. */
+static int every_call_is_refused(void)
+{
+    kvshm *kv = parent_handle;
+    struct kvshm_prefix prefix;
+    struct kvshm_reservation r;
+    struct kvshm_lease lease;
+    struct kvshm_info info;
+    struct kvshm_stats stats;
+    uint8_t bytes[512];
+    uint64_t offset;
+    const void *page;
+
+    kvshm_info_init(&info);
+    kvshm_stats_init(&stats);
+    kvshm_prefix_init(&prefix, 0, 0, tokens, 4);
+    ts_need(kvshm_lookup(kv, &prefix, 0, &lease) == KVSHM_E_FORKED);
+    ts_need(kvshm_match(kv, &prefix, KVSHM_PEEK, &lease) == KVSHM_E_FORKED);
+    ts_need(kvshm_copy_out(kv, &prefix, 0, 1, bytes) == KVSHM_E_FORKED);
+    ts_need(kvshm_copy_out(parent_reader, &prefix, 0, 1, bytes) == KVSHM_E_FORKED);
+    ts_need(kvshm_reserve(kv, 1, 0, &r) == KVSHM_E_FORKED);
+    ts_need(kvshm_insert(kv, &prefix, &held.lease, &held.r, KVSHM_HOLD) == KVSHM_E_FORKED);
+    ts_need(kvshm_remove(kv, &prefix) == KVSHM_E_FORKED);
+    ts_need(kvshm_evict_lru(kv) == KVSHM_E_FORKED);
+    ts_need(kvshm_clear(kv) == KVSHM_E_FORKED);
+    ts_need(kvshm_join(kv, 99) == KVSHM_E_FORKED && kvshm_leave(kv, 99) == KVSHM_E_FORKED);
+    ts_need(kvshm_info(kv, &info) == KVSHM_E_FORKED && kvshm_stats(kv, &stats) == KVSHM_E_FORKED);
+    ts_need(kvshm_foreach(kv, never_called, NULL) == KVSHM_E_FORKED);
+    ts_need(kvshm_lease_offsets(&held.lease, 0, 1, &offset) == KVSHM_E_FORKED);
+    ts_need(kvshm_lease_pages(&held.lease, 0, 1, &page) == KVSHM_E_FORKED);
+    ts_need(kvshm_reservation_offsets(&held.r, 0, 1, &offset) == KVSHM_E_FORKED);
+    ts_need(kvshm_lease_page(&held.lease, 0) == NULL && kvshm_reservation_page(&held.r, 0) == NULL);
+    ts_need(kvshm_at(kv, kv->frames_offset) == NULL);
+    ts_need(kvshm_at_writable(kv, kv->frames_offset) == NULL && !kvshm_contains(kv, &prefix));
+    kvshm_lease_tag(&held.lease, 7);
+    kvshm_release(kv, &held.lease);
+    kvshm_cancel(kv, &held.r);
+    ts_need(kvshm_detach(parent_reader) == 0 && kvshm_detach(kv) == 0);
+    return 0;
+}
+
+static int refused_and_gone(void *arg)
+{
+    (void)arg;
+    return every_call_is_refused();
+}
+
+/* Ends as a program does, with all that is done at exit. */
+static int refused_and_exits(void *arg)
+{
+    (void)arg;
+    exit(every_call_is_refused());
+}
+
+static pid_t clone_raw(int (*fn)(void *))
+{
+    static char stack[524288] __attribute__((aligned(16)));
+    pid_t pid = clone(fn, stack + sizeof(stack), SIGCHLD, NULL);
+
+    ck_assert_int_gt(pid, 0);
+    return pid;
+}
+
+/* The bytes of the segment, read from its file. */
+static uint8_t *bytes_now(void)
+{
+    uint8_t *bytes = malloc(parent_handle->segment_bytes);
+
+    ck_assert_ptr_nonnull(bytes);
+    ck_assert_int_eq(pread(parent_handle->fd, bytes, parent_handle->segment_bytes, 0),
+                     (ssize_t)parent_handle->segment_bytes);
+    return bytes;
+}
+
+static void hold_some(void)
+{
+    struct kvshm_prefix prefix;
+
+    kvshm_prefix_init(&prefix, 0, 0, tokens, 4);
+    ts_is(kvshm_lookup(parent_handle, &prefix, 0, &held.lease), 0);
+    kvshm_lease_tag(&held.lease, 3);
+    ts_is(kvshm_reserve(parent_handle, 2, 0, &held.r), 0);
+    memset(kvshm_reservation_page(&held.r, 0), 'a', 256);
+    memset(kvshm_reservation_page(&held.r, 1), 'b', 256);
+}
+
+/* The parent has what it had: its lease holds, its reservation becomes an entry. */
+static void use_held(void)
+{
+    static const uint32_t more[8] = {9, 8, 7, 6, 5, 4, 3, 2};
+    struct kvshm_prefix prefix;
+
+    ck_assert_int_eq(kvshm_evict_lru(parent_handle), 0);
+    ck_assert_uint_eq(ts_filled(kvshm_lease_page(&held.lease, 0), 256, 0, 0, tokens, 4), 0);
+    kvshm_prefix_init(&prefix, 0, 0, more, 8);
+    ts_is(kvshm_insert(parent_handle, &prefix, NULL, &held.r, 0), 0);
+    kvshm_release(parent_handle, &held.lease);
+    in_audit(parent_handle);
+}
+
+/* By fork and by raw clone, ended by _exit and by exit: not one byte of the segment differs. */
+START_TEST(test_children_touch_nothing)
+{
+    static int (*const ends[])(void *) = {refused_and_gone, refused_and_exits};
+    uint8_t *before, *after;
+
+    hold_some();
+    before = bytes_now();
+    for (unsigned i = 0; i < 2; i++) {
+        ck_assert_int_eq(ts_wait(ts_fork(ends[i], NULL)), 0);
+        ck_assert_int_eq(ts_wait(clone_raw(ends[i])), 0);
+    }
+    after = bytes_now();
+    for (uint64_t at = 0; at < parent_handle->segment_bytes; at++)
+        ck_assert_msg(before[at] == after[at], "byte %llu differs", (unsigned long long)at);
+    ck_assert_ptr_nonnull(held.lease.kv);
+    use_held();
+    free(before);
+    free(after);
+}
+END_TEST
+
+static int attaches_anew(void *arg)
+{
+    struct kvshm_prefix prefix;
+    struct kvshm_lease lease;
+    struct kvshm_info info;
+    kvshm *kv;
+
+    (void)arg;
+    kvshm_info_init(&info);
+    ts_need(kvshm_attach("a", NULL, 0, &kv) == 0);
+    kvshm_prefix_init(&prefix, 0, 0, tokens, 4);
+    ts_need(kvshm_lookup(kv, &prefix, 0, &lease) == 0);
+    ts_need(ts_filled(kvshm_lease_page(&lease, 0), 256, 0, 0, tokens, 4) == 0);
+    ts_need(kvshm_info(kv, &info) == 0 && info.client != 1 && info.clients == 2);
+    kvshm_release(kv, &lease);
+    ts_insert(kv, 0, 0, in_range(700, 8).tokens, 8);
+    ts_need(kvshm_detach(kv) == 0);
+    return 0;
+}
+
+/* Also before it has given the parent's handles back. */
+START_TEST(test_children_attach_anew)
+{
+    struct kvshm_prefix prefix = in_range(700, 8);
+
+    hold_some();
+    ck_assert_int_eq(ts_wait(ts_fork(attaches_anew, NULL)), 0);
+    ck_assert(kvshm_contains(parent_handle, &prefix));
+    ts_is(kvshm_remove(parent_handle, &prefix), 0);
+    ck_assert_int_eq(ts_wait(clone_raw(attaches_anew)), 0);
+    ck_assert(kvshm_contains(parent_handle, &prefix));
+    ts_is(kvshm_remove(parent_handle, &prefix), 0);
+    use_held();
+}
+END_TEST
+
+/* Another thread of the parent is inside a call, with the writer lock and the handle's mutex, until the gate opens. */
+static struct ts_gate inside, go_on;
+static _Thread_local bool to_be_stopped;
+
+static uint64_t stop_inside(void)
+{
+    if (to_be_stopped) {
+        to_be_stopped = false;
+        ts_gate_open(&inside);
+        ts_gate_wait(&go_on);
+    }
+    return kvshm__sys_real.realtime_ns();
+}
+
+static void *evict_slowly(void *arg)
+{
+    to_be_stopped = true;
+    return (void *)(intptr_t)kvshm_evict_lru(arg);
+}
+
+/* Reads, and is told who holds the lock. */
+static int beside_the_inside(void *arg)
+{
+    struct kvshm_prefix prefix;
+    struct kvshm_reservation r;
+    char words[32];
+    kvshm *kv;
+
+    (void)arg;
+    ts_need(every_call_is_refused() == 0);
+    ts_need(kvshm_attach("a", NULL, 0, &kv) == 0);
+    kvshm_prefix_init(&prefix, 0, 0, tokens, 4);
+    ts_need(kvshm_contains(kv, &prefix));
+    ts_need(kvshm_reserve(kv, 1, 0, &r) == KVSHM_E_STALLED);
+    snprintf(words, sizeof(words), "pid %d", getppid());
+    ts_need(strstr(kvshm_errmsg(kv), words) != NULL);
+    ts_need(kvshm_detach(kv) == 0);
+    return 0;
+}
+
+START_TEST(test_forked_inside_a_call_of_another_thread)
+{
+    struct kvshm_prefix prefix;
+    pthread_t thread;
+    void *evicted;
+
+    hold_some();
+    ts_insert(parent_handle, 0, 0, in_range(500, 4).tokens, 4);
+    kvshm_prefix_init(&prefix, 0, 0, tokens, 4);
+    ts_gate_make(&inside);
+    ts_gate_make(&go_on);
+    kvshm__sys.realtime_ns = stop_inside;
+    kvshm_release(parent_handle, &held.lease);
+    ts_is(kvshm_lookup(parent_handle, &prefix, 0, &held.lease), 0); /* later than the other entry */
+    ck_assert_int_eq(pthread_create(&thread, NULL, evict_slowly, parent_handle), 0);
+    ck_assert(ts_gate_wait(&inside));
+    ck_assert_uint_eq(parent_handle->header->lock.word, parent_handle->client);
+    ck_assert_int_eq(ts_wait(ts_fork(beside_the_inside, NULL)), 0);
+    ck_assert_int_eq(ts_wait(clone_raw(beside_the_inside)), 0);
+    ts_is(kvshm_detach(parent_handle), -EBUSY);
+    ts_says("another thread is inside a call");
+    ts_gate_open(&go_on);
+    pthread_join(thread, &evicted);
+    ck_assert_int_eq((intptr_t)evicted, 1);
+    ts_fail_off();
+    use_held();
+}
+END_TEST
+
+/* A thread that the raw clone's child does not have holds the list of handles. */
+static int detaches_at_once(void *arg)
+{
+    struct kvshm_info info;
+
+    (void)arg;
+    kvshm_info_init(&info);
+    ts_need(kvshm_info(parent_handle, &info) == KVSHM_E_FORKED);
+    ts_need(kvshm_detach(parent_handle) == 0 && kvshm_detach(parent_reader) == 0);
+    return 0;
+}
+
+START_TEST(test_raw_clone_while_the_list_is_held)
+{
+    pid_t pid;
+
+    kvshm__fork_hold();
+    pid = clone_raw(detaches_at_once);
+    kvshm__fork_let();
+    ck_assert_int_eq(ts_wait(pid), 0);
+}
+END_TEST
+
 START_TEST(test_list)
 {
     kvshm *one = calloc(1, sizeof(*one)), *two = calloc(1, sizeof(*two));
@@ -276,6 +543,10 @@ int main(void)
     tcase_add_test(tcase, test_child_keeps_nobody_alive);
     tcase_add_test(tcase, test_children_made_while_attaching);
     tcase_add_test(tcase, test_raw_clone);
+    tcase_add_test(tcase, test_children_touch_nothing);
+    tcase_add_test(tcase, test_children_attach_anew);
+    tcase_add_test(tcase, test_forked_inside_a_call_of_another_thread);
+    tcase_add_test(tcase, test_raw_clone_while_the_list_is_held);
     tcase_add_test(tcase, test_list);
     tcase_add_test(tcase, test_unloaded);
     suite_add_tcase(suite, tcase);
