@@ -45,6 +45,7 @@ MODULE_TESTS = \
 	tests/check_segment \
 	tests/check_spill_file \
 	tests/check_sys \
+	tests/check_threads \
 	tests/check_tokens \
 	tests/check_tsan \
 	tests/check_validate \
