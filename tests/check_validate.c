@@ -4,6 +4,8 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -153,7 +155,7 @@ static const struct forged forgeries[] = {
     FIELD(SECTION(RECORDS).offset, UINT64_MAX - 63, KVSHM_E_DAMAGED, "section of kind is 5"),
     FIELD(SECTION(RECORDS).length, 64, KVSHM_E_DAMAGED, "section of kind is 5"),
     FIELD(SECTION(RECORDS).length, UINT64_MAX, KVSHM_E_DAMAGED, "section of kind is 5"),
-    FIELD(SECTION(RECORDS).stride, 128, KVSHM_E_DAMAGED, "section of kind is 5"),
+    FIELD(SECTION(RECORDS).stride, 192, KVSHM_E_DAMAGED, "section of kind is 5"),
     FIELD(SECTION(FRAMES).offset, 64 * 1001, KVSHM_E_DAMAGED, "section of kind is 10"),
     FIELD(directory[15].kind, 99, KVSHM_E_DAMAGED, "section of kind is 99"),
     FIELD(directory[15].kind, 5, KVSHM_E_DAMAGED, "section of kind is 5"),
@@ -196,6 +198,164 @@ START_TEST(test_additions_are_let_be)
 }
 END_TEST
 
+/* ---- The directory ------------------------------------------------------------------------------------ */
+
+/* What is written over section i (j is another one); it must then be refused. */
+static void change_section(struct kvshm_section *s, const struct kvshm_section *other, unsigned way)
+{
+    switch (way) {
+    case 0: /* where another one is, from its beginning, its end, its midst; around it */
+        s->offset = other->offset;
+        break;
+    case 1:
+        s->offset = other->offset + other->length - 4096;
+        s->offset -= s->offset % 4096;
+        break;
+    case 2:
+        s->offset = KVSHM__HEADER_BYTES;
+        s->length = bytes - KVSHM__HEADER_BYTES;
+        break;
+    case 3: /* twice */
+        s->kind = other->kind;
+        break;
+    case 4: /* of a kind that is missing then */
+        s->kind = 0;
+        break;
+    case 5:
+        s->kind = KVSHM__SEC_KINDS + 3;
+        break;
+    case 6: /* out of range */
+        s->offset = bytes;
+        break;
+    case 7:
+        s->offset = 0 - s->length;
+        break;
+    case 8:
+        s->length = bytes - s->offset + 4096;
+        break;
+    case 9:
+        s->length = UINT64_MAX - s->offset;
+        break;
+    case 10:
+        s->offset = 0;
+        break;
+    case 11: /* not where a line begins */
+        s->offset += 8;
+        break;
+    case 12: /* too short, wrong stride */
+        s->length -= s->stride;
+        s->length -= s->length % s->stride + 1;
+        break;
+    case 13:
+        s->stride += 8;
+        break;
+    case 14:
+        s->stride = 0;
+        break;
+    default:
+        s->stride = 1;
+    }
+}
+#define WAYS 16
+
+START_TEST(test_directory)
+{
+    uint64_t cases = 0;
+
+    for (unsigned i = 0; i < KVSHM__DIRECTORY_ROOM; i++) {
+        for (unsigned j = 0; j < KVSHM__DIRECTORY_ROOM; j++) {
+            for (unsigned way = 0; way < WAYS; way++) {
+                struct kvshm_header header = whole, after;
+                struct kvshm_section *s = &header.fixed.directory[i];
+                const struct kvshm_section *other = &whole.fixed.directory[j];
+                int code;
+
+                if (i == j || s->kind == 0 || other->kind == 0)
+                    continue;
+                change_section(s, other, way);
+                header.fixed.checksum = kvshm__validate_checksum(&header.fixed);
+                code = attach_as(&header, cases++ % 2 ? KVSHM_RDONLY : 0);
+                if (code != KVSHM_E_DAMAGED || strstr(kvshm_errmsg(NULL), "directory") == NULL)
+                    ck_abort_msg("section %u changed in way %u, beside section %u: answer %d: %s",
+                                 i, way, j, code, kvshm_errmsg(NULL));
+                ck_assert_int_eq(pread(fd, &after, sizeof(after), 0), sizeof(after));
+                ck_assert_mem_eq(&after, &header, sizeof(after));
+            }
+        }
+    }
+    printf("%" PRIu64 " directories\n", cases);
+}
+END_TEST
+
+/* ---- Others' arenas -------------------------------------------------------------------------------------- */
+
+/* An answer to each kind of attach, and not a byte of the file is another one. */
+static void refused(const struct kvshm_header *header, const struct kvshm_config *expect, int code)
+{
+    uint8_t *before = malloc(bytes), *after = malloc(bytes);
+    kvshm *kv;
+
+    put(header);
+    ck_assert_int_eq(pread(fd, before, bytes, 0), (ssize_t)bytes);
+    for (unsigned i = 0; i < 3; i++) {
+        ts_is(i < 2 ? kvshm_attach("a", expect, i ? KVSHM_RDONLY : 0, &kv)
+                    : kvshm_open("a", expect, KVSHM_RDONLY, &kv),
+              code);
+        ck_assert_ptr_null(kv);
+        ck_assert_int_eq(pread(fd, after, bytes, 0), (ssize_t)bytes);
+        ck_assert_mem_eq(before, after, bytes);
+    }
+    free(before);
+    free(after);
+}
+
+static struct kvshm_header forge(size_t offset, size_t width, uint64_t value)
+{
+    struct kvshm_header header = whole;
+
+    set(&header.fixed, offset, width, value);
+    return header;
+}
+#define FORGED(field, value) \
+    forge(offsetof(struct kvshm_static, field), sizeof(((struct kvshm_static *)0)->field), (value))
+
+START_TEST(test_arenas_of_others_are_not_touched)
+{
+    struct kvshm_config expect = ts_config(4096, 64, 20);
+    struct kvshm_header header;
+
+    for (unsigned bit = 0; bit < 64; bit++) {
+        header = FORGED(incompat, UINT64_C(1) << bit);
+        refused(&header, NULL, KVSHM_E_FEATURE);
+    }
+    header = FORGED(layout_version, KVSHM__LAYOUT_VERSION + 1);
+    refused(&header, NULL, KVSHM_E_VERSION);
+    header = FORGED(layout_version, KVSHM__LAYOUT_VERSION - 1);
+    refused(&header, NULL, KVSHM_E_VERSION);
+    header = FORGED(byte_order, __builtin_bswap32(KVSHM__BYTE_ORDER));
+    refused(&header, NULL, KVSHM_E_BYTE_ORDER);
+    header = FORGED(word_bytes, 4);
+    refused(&header, NULL, KVSHM_E_BYTE_ORDER);
+    header = FORGED(page_size, 2048);
+    refused(&header, NULL, KVSHM_E_DAMAGED);
+    header = FORGED(page_size, 1u << 31);
+    refused(&header, NULL, KVSHM_E_DAMAGED);
+    header = FORGED(boot_id, 5);
+    refused(&header, NULL, KVSHM_E_BOOT);
+    expect.geometry.page_tokens = 32;
+    refused(&whole, &expect, KVSHM_E_GEOMETRY);
+    expect.geometry.page_tokens = 64;
+    expect.geometry.page_bytes = 8192;
+    refused(&whole, &expect, KVSHM_E_GEOMETRY);
+    expect = ts_config(4096, 64, 20);
+    memset(expect.fingerprint, 7, sizeof(expect.fingerprint));
+    header = whole;
+    header.fingerprint[3] = 1;
+    header.has_fingerprint = 1;
+    refused(&header, &expect, KVSHM_E_FINGERPRINT);
+}
+END_TEST
+
 START_TEST(test_live_part)
 {
     struct kvshm_header header = whole;
@@ -210,6 +370,57 @@ START_TEST(test_live_part)
     header.next_client = UINT64_MAX;
     ts_is(attach_as(&header, 0), KVSHM_E_DAMAGED);
     ts_says("next_client");
+}
+END_TEST
+
+/* Cut anywhere between two pages: an answer that names both sizes. */
+START_TEST(test_cut_between_any_two_pages)
+{
+    unsigned fds = ts_fds(), maps = ts_maps();
+    char says[64];
+    kvshm *kv;
+
+    for (uint64_t size = 4096; size < bytes; size += 4096) {
+        ck_assert_int_eq(ftruncate(fd, (off_t)size), 0);
+        for (unsigned i = 0; i < 2; i++) {
+            ts_is(kvshm_attach("a", NULL, i ? KVSHM_RDONLY : 0, &kv), KVSHM_E_FORMAT);
+            snprintf(says, sizeof(says), "has %" PRIu64 " bytes, and its header says %" PRIu64,
+                     size, bytes);
+            ts_says(says);
+        }
+        ck_assert_uint_eq((uint64_t)lseek(fd, 0, SEEK_END), size);
+        ck_assert_int_eq(ftruncate(fd, (off_t)bytes), 0);
+    }
+    ck_assert_uint_eq(ts_fds(), fds);
+    ck_assert_uint_eq(ts_maps(), maps);
+}
+END_TEST
+
+static int look_at_what_is_cut(void *flags)
+{
+    struct kvshm_info info;
+    kvshm *kv;
+
+    signal(SIGBUS, SIG_DFL); /* a sanitizer's is not asked */
+    kvshm_info_init(&info);
+    ts_need(kvshm_attach("a", NULL, *(unsigned *)flags, &kv) == 0);
+    ts_need(ftruncate(fd, KVSHM__HEADER_BYTES) == 0);
+    kvshm_info(kv, &info); /* the places of clients stand behind the header */
+    return 0;
+}
+
+/* Who may write may cut what others have mapped: they get SIGBUS, as kvshm(7) says. */
+START_TEST(test_cut_while_mapped)
+{
+    unsigned flags[] = {0, KVSHM_RDONLY};
+    kvshm *kv;
+
+    for (unsigned i = 0; i < 2; i++) {
+        ck_assert_int_eq(ts_wait(ts_fork(look_at_what_is_cut, &flags[i])), 128 + SIGBUS);
+        ts_is(kvshm_attach("a", NULL, 0, &kv), KVSHM_E_FORMAT);
+        ck_assert_int_eq(ftruncate(fd, (off_t)bytes), 0);
+        put(&whole);
+    }
 }
 END_TEST
 
@@ -244,7 +455,11 @@ int main(void)
     tcase_add_test(tcase, test_any_byte);
     tcase_add_loop_test(tcase, test_forged_field, 0, sizeof(forgeries) / sizeof(forgeries[0]));
     tcase_add_test(tcase, test_additions_are_let_be);
+    tcase_add_test(tcase, test_directory);
+    tcase_add_test(tcase, test_arenas_of_others_are_not_touched);
     tcase_add_test(tcase, test_live_part);
+    tcase_add_test(tcase, test_cut_between_any_two_pages);
+    tcase_add_test(tcase, test_cut_while_mapped);
     tcase_add_test(tcase, test_size_of_the_file);
     suite_add_tcase(suite, tcase);
     return ts_run(suite);

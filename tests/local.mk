@@ -38,6 +38,7 @@ MODULE_TESTS = \
 	tests/check_populate \
 	tests/check_private \
 	tests/check_processes \
+	tests/check_read_only \
 	tests/check_readers \
 	tests/check_reap \
 	tests/check_recency \
