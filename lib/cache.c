@@ -367,9 +367,10 @@ KVSHM_API void kvshm_lease_tag(struct kvshm_lease *lease, uint32_t tag)
 
 KVSHM_API void kvshm_release(kvshm *kv, struct kvshm_lease *lease)
 {
-    if (!lease || lease->kv != kv)
+    if (!lease || !kv || lease->kv != kv)
         return;
-    if (lease_good(lease) && lease->word < kv->max_leases &&
+    /* Its own word says so itself, whatever became of the record. */
+    if (!kvshm__forked(kv) && lease->word < kv->max_leases &&
         KVSHM__LOAD(&kvshm__own_leases(kv)[lease->word].word) == kvshm__lease_value(lease->page, lease->page_seq))
         kvshm__lease_drop(kv, lease->word);
     kvshm__lease_empty(lease);

@@ -344,6 +344,14 @@ START_TEST(test_takeover_rebuilds)
     kvshm__mend_unlock(kv);
     ck_assert_uint_eq(in_counter(kv, KVSHM__CNT_takeovers), 1);
     in_audit_swept(kv);
+    /* The dead had inserted, and not come to dropping what was then too much. */
+    in_put(kv, 100, 4);
+    KVSHM__STORE(&kv->header->settings.capacity, 1);
+    KVSHM__STORE(&kv->header->lock.word, in_dead_number(kv));
+    ts_is(kvshm__mend_lock(kv), 0);
+    kvshm__mend_unlock(kv);
+    ck_assert_uint_eq(in_entries(kv), 1);
+    in_audit_swept(kv);
     ts_detach(kv);
 }
 END_TEST
@@ -612,9 +620,16 @@ END_TEST
 #define JOINED_PAGES 5
 static struct {
     uint64_t client, kill_at;
+    unsigned flags;
     uint64_t offset[JOINED_PAGES];
 } * joined;
 static struct ts_gate reserved, go_on;
+
+/* Tokens of the prefix up to the end of its page i. */
+static uint32_t end_of(const struct kvshm_prefix *prefix, uint32_t i)
+{
+    return i + 1 < JOINED_PAGES ? 4 * (i + 1) : prefix->n;
+}
 
 /* Reserve, fill, tell, and insert with HOLD until it is killed. */
 static int fill_and_hold(void *arg)
@@ -625,7 +640,10 @@ static int fill_and_hold(void *arg)
     kvshm *kv;
 
     ts_need(kvshm_attach("inside", NULL, 0, &kv) == 0);
-    ts_need(in_fill(kv, prefix, NULL, &r) == 0);
+    ts_need(kvshm_reserve(kv, JOINED_PAGES, joined->flags, &r) == 0);
+    for (uint32_t i = 0; i < JOINED_PAGES; i++)
+        ts_fill(kvshm_reservation_page(&r, i), IN_PAGE_BYTES, 0, 0, prefix->tokens,
+                end_of(prefix, i));
     ts_need(kvshm_reservation_offsets(&r, 0, JOINED_PAGES, joined->offset) == JOINED_PAGES);
     joined->client = kv->client;
     ts_gate_open(&reserved);
@@ -667,14 +685,12 @@ static void die_joined(kvshm *kv, uint32_t first, uint64_t kill_at)
     in_hit(kv, &prefix);
     scribble(kv);
     in_audit(kv);
-    for (uint32_t i = 0; i < JOINED_PAGES; i++) {
-        uint32_t end = i + 1 < JOINED_PAGES ? 4 * (i + 1) : prefix.n;
-
-        ck_assert_uint_eq(
-            ts_filled(kvshm_at(kv, joined->offset[i]), IN_PAGE_BYTES, 0, 0, prefix.tokens, end), 0);
-    }
+    for (uint32_t i = 0; i < JOINED_PAGES; i++)
+        ck_assert_uint_eq(ts_filled(kvshm_at(kv, joined->offset[i]), IN_PAGE_BYTES, 0, 0,
+                                    prefix.tokens, end_of(&prefix, i)),
+                          0);
     ts_is(kvshm_leave(kv, joined->client), 0);
-    ck_assert_int_ge(kvshm__reap(kv, 0, NULL), 0);
+    ck_assert_int_ge(kvshm__reap(kv, joined->flags ? joined->client : 0, NULL), 0);
     in_audit_swept(kv);
     ck_assert_uint_eq(in_free(kv) + in_pages(kv), kv->frame_count);
 }
@@ -691,6 +707,7 @@ START_TEST(test_what_the_joined_dead_hold_stays)
     ts_gate_make(&go_on);
     for (uint32_t i = 0; i < ts_amount(40, 300, 5000); i++) {
         in_put(kv, 100 * (i % 7), 6);
+        joined->flags = i % 3 == 2 ? KVSHM_DEVICE : 0;
         die_joined(kv, 100000 + 100 * i, ts_random(&chance, 260));
     }
     ts_detach(kv);

@@ -7,6 +7,7 @@ MODULE_TESTS = \
 	tests/check_arena \
 	tests/check_backing \
 	tests/check_bench \
+	tests/check_between \
 	tests/check_cache \
 	tests/check_client \
 	tests/check_config \
@@ -41,6 +42,7 @@ MODULE_TESTS = \
 	tests/check_read_only \
 	tests/check_readers \
 	tests/check_reap \
+	tests/check_rebuild \
 	tests/check_recency \
 	tests/check_seed \
 	tests/check_segment \
@@ -132,6 +134,9 @@ tests_check_pauseless_SOURCES = \
 	tests/check_pauseless.c \
 	tests/step.c \
 	tests/step.h
+
+tests_check_between_CPPFLAGS = $(AM_CPPFLAGS) -DKVSHM_STEP
+tests_check_between_LDADD = $(STEPPED)
 
 tests_check_readers_CPPFLAGS = $(AM_CPPFLAGS) -DKVSHM_STEP
 tests_check_readers_LDADD = $(STEPPED)
