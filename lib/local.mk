@@ -60,6 +60,8 @@ lib_libkvshm_internal_la_SOURCES = \
 	lib/reap.h \
 	lib/recency.c \
 	lib/recency.h \
+	lib/ring.c \
+	lib/ring.h \
 	lib/segment.c \
 	lib/segment.h \
 	lib/spill_file.c \
@@ -74,6 +76,7 @@ lib_libkvshm_internal_la_SOURCES = \
 	lib/wide.h \
 	lib/writer.c \
 	lib/writer.h
+lib_libkvshm_internal_la_LIBADD = $(URING_LIBS)
 
 # The same objects, with only the public names seen: what is installed.
 #

@@ -13,6 +13,42 @@ AS_IF([test "x$enable_werror" = xyes],
 AC_SUBST([KVSHM_CFLAGS])
 ])
 
+# KVSHM_URING: is liburing here, with which transfers between memory and file are made many at once?
+#
+# Its static form is linked into the library if it can be, so that programs load the C library alone: in a shared
+# object its code has to be position-independent, which is tried here.
+AC_DEFUN([KVSHM_URING], [
+AC_ARG_WITH([liburing],
+    [AS_HELP_STRING([--without-liburing], [make transfers by pread and pwrite alone])])
+URING_CPPFLAGS=
+URING_LIBS=
+URING_PC_LIBS=
+kvshm_uring_words="by pread and pwrite alone"
+AS_IF([test "x$with_liburing" != xno],
+    [PKG_CHECK_MODULES([LIBURING], [liburing >= 2.3],
+        [URING_CPPFLAGS="-DKVSHM_LIBURING=1 $LIBURING_CFLAGS"
+         URING_PC_LIBS=$LIBURING_LIBS
+         kvshm_save_CFLAGS=$CFLAGS
+         kvshm_save_LIBS=$LIBS
+         URING_LIBS=`AS_ECHO(["$LIBURING_LIBS"]) | $SED 's/-luring/-l:liburing.a/'`
+         CFLAGS="$CFLAGS $LIBURING_CFLAGS -shared -fPIC"
+         LIBS="$URING_LIBS $LIBS"
+         AC_MSG_CHECKING([whether liburing.a links into a shared library])
+         AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <liburing.h>]],
+                [[struct io_uring u; return io_uring_queue_init(1, &u, 0) + io_uring_submit(&u);]])],
+            [AC_MSG_RESULT([yes])
+             kvshm_uring_words="by io_uring too, liburing linked statically"],
+            [AC_MSG_RESULT([no])
+             URING_LIBS=$LIBURING_LIBS
+             kvshm_uring_words="by io_uring too, liburing loaded with the library"])
+         CFLAGS=$kvshm_save_CFLAGS
+         LIBS=$kvshm_save_LIBS],
+        [AS_IF([test "x$with_liburing" = xyes], [AC_MSG_ERROR([liburing 2.3 or newer is not here])])])])
+AC_SUBST([URING_CPPFLAGS])
+AC_SUBST([URING_LIBS])
+AC_SUBST([URING_PC_LIBS])
+])
+
 # KVSHM_LMDB: is LMDB here, beside which kvshm-bench measures lookups?
 AC_DEFUN([KVSHM_LMDB], [
 PKG_CHECK_MODULES([LMDB], [lmdb],

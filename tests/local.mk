@@ -13,6 +13,7 @@ MODULE_TESTS = \
 	tests/check_config \
 	tests/check_damage \
 	tests/check_differential \
+	tests/check_engine \
 	tests/check_entries \
 	tests/check_errors \
 	tests/check_evict \
@@ -24,6 +25,7 @@ MODULE_TESTS = \
 	tests/check_hugepages \
 	tests/check_index \
 	tests/check_insert \
+	tests/check_landing \
 	tests/check_layout \
 	tests/check_lease \
 	tests/check_limit \
@@ -44,6 +46,7 @@ MODULE_TESTS = \
 	tests/check_reap \
 	tests/check_rebuild \
 	tests/check_recency \
+	tests/check_ring \
 	tests/check_seed \
 	tests/check_segment \
 	tests/check_spill_file \
@@ -85,6 +88,11 @@ tests_check_differential_SOURCES = \
 	tests/model.c \
 	tests/model.h
 
+tests_check_engine_SOURCES = \
+	tests/check_engine.c \
+	tests/ring_file.c \
+	tests/ring_file.h
+
 tests_check_errors_SOURCES = \
 	tests/check_errors.c \
 	tests/errors.h \
@@ -110,6 +118,11 @@ tests_check_images_SOURCES = \
 	tests/step.h \
 	tests/watch.c \
 	tests/watch.h
+
+tests_check_landing_SOURCES = \
+	tests/check_landing.c \
+	tests/slow_file.c \
+	tests/slow_file.h
 
 tests_check_layout_SOURCES = \
 	tests/check_layout.c \
@@ -140,6 +153,11 @@ tests_check_between_LDADD = $(STEPPED)
 
 tests_check_readers_CPPFLAGS = $(AM_CPPFLAGS) -DKVSHM_STEP
 tests_check_readers_LDADD = $(STEPPED)
+
+tests_check_ring_SOURCES = \
+	tests/check_ring.c \
+	tests/ring_file.c \
+	tests/ring_file.h
 
 tests_check_tsan_SOURCES = \
 	tests/check_tsan.c \
@@ -272,6 +290,7 @@ AM_TESTS_ENVIRONMENT = \
 	KVSHM_CFLAGS='$(AM_CFLAGS) $(CFLAGS)'; export KVSHM_CFLAGS; \
 	KVSHM_LIBTOOL='$(SHELL) $(abs_top_builddir)/libtool'; export KVSHM_LIBTOOL; \
 	KVSHM_SANITIZERS='$(SANITIZERS)'; export KVSHM_SANITIZERS; \
+	URING_LIBS='$(URING_LIBS)'; export URING_LIBS; \
 	ASAN_OPTIONS=$${ASAN_OPTIONS-abort_on_error=1}; export ASAN_OPTIONS; \
 	UBSAN_OPTIONS=$${UBSAN_OPTIONS-print_stacktrace=1}; export UBSAN_OPTIONS; \
 	TSAN_OPTIONS=$${TSAN_OPTIONS-halt_on_error=1 die_after_fork=0}; export TSAN_OPTIONS;

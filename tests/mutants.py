@@ -57,9 +57,10 @@ class Tree:
         made = make_variables(os.path.join(builddir, 'Makefile'))
         listed = make_variables(os.path.join(TOP, 'tests', 'local.mk'))
         self.cc = shlex.split(made['CC'])
-        self.libs = shlex.split(made['CHECK_LIBS']) + ['-pthread', '-ldl']
+        self.libs = shlex.split(made['CHECK_LIBS']) + shlex.split(made['URING_LIBS']) + ['-pthread', '-ldl']
         self.flags = (['-std=gnu11', '-D_GNU_SOURCE', '-DPACKAGE_VERSION="%s"' % made['PACKAGE_VERSION'], '-w', '-O1',
-                       '-fvisibility=hidden', '-pthread', '-Ilib', '-Itests'] + shlex.split(made['CHECK_CFLAGS']))
+                       '-fvisibility=hidden', '-pthread', '-Ilib', '-Itests'] + shlex.split(made['CHECK_CFLAGS']) +
+                      shlex.split(made['URING_CPPFLAGS']))
         self.stepped = sorted(self.sources_of(listed, 'tests_libstepped_la_SOURCES'))
         self.shared = self.sources_of(listed, 'tests_libsupport_la_SOURCES')
         self.listed = listed

@@ -754,6 +754,76 @@ CACHE = [
       'Hits are not counted.'),
 ]
 
+RING = [
+    M('ring-quiet-not-registered',
+      ('ring.c', 'register_files(&ring->uring, files, FILE_PLACES)', 'register_files(&ring->uring, files, 1)'),
+      'check_landing:test_i3_quiet_outlives_its_process',
+      'The descriptor of the quiet lock is not registered: the lock falls with the process, before its transfers land.'),
+    M('ring-left-in-children',
+      ('ring.c', 'return code < 0 ? code : kvshm__uring->ring_dontfork(&ring->uring);', 'return code;'),
+      'check_landing:test_i4_a_forked_child_keeps_no_lock',
+      'The ring\'s memory is in forked children, and keeps it after its death.'),
+    M('ring-open-in-children',
+      ('ring.c', '    if (*ring->descriptor >= 0)\n        kvshm__sys.close(*ring->descriptor);\n', ''),
+      'check_landing:test_i4_a_forked_child_keeps_no_lock',
+      'A forked child does not close its copy of the ring\'s descriptor.'),
+    M('ring-files-kept-at-close',
+      ('ring.c', '        kvshm__uring->unregister_files(&ring->uring);\n', ''),
+      'check_ring:test_locks_fall_at_close',
+      'The kernel lets go of a closed ring\'s files when it comes to it.'),
+    M('ring-rest-to-the-beginning',
+      ('ring.c',   '''    uint32_t piece = piece_of(ring, t), rest = t->bytes - t->moved;
+    char *memory = t->memory + t->moved;''',
+       '''    uint32_t piece = piece_of(ring, t), rest = t->bytes - t->moved;
+    char *memory = t->memory;'''),
+      'check_landing:test_parts_are_continued',
+      'The rest of a part goes where the part went.'),
+    M('ring-part-in-a-block',
+      ('ring.c', '(uint32_t)answer / ring->align * ring->align;', '(uint32_t)answer;'),
+      'check_ring:test_put_off_and_tried_again',
+      'The rest of a transfer begins where the part ended, in a block.'),
+    M('ring-part-is-all',
+      ('ring.c', 'if (answer < 0 || t->kind == SYNC || answer == rest) {', 'if (answer != 0) {'),
+      'check_landing:test_parts_are_continued',
+      'A transfer of which a part has moved is over.'),
+    M('ring-end-of-file-is-success',
+      ('ring.c', 'answer == 0 ? at_an_end : -EIO;', '0;'),
+      'check_ring:test_end_of_file',
+      'A read that meets the end of the file succeeds.'),
+    M('ring-put-off-is-an-error',
+      ('ring.c', 'if (answer == -EAGAIN || answer == -EINTR)', 'if (0)'),
+      'check_ring:test_put_off_and_tried_again check_engine:test_results_of_any_kind',
+      'What the kernel puts off fails.'),
+    M('ring-no-pause',
+      ('ring.c', '        ring->pause_ns = pause_ns;\n', '        ring->pause_ns = 0;\n'),
+      'check_ring:test_put_off_and_tried_again',
+      'What was put off is tried again at once.'),
+    M('ring-piece-not-left',
+      ('ring.c', ' ||\n        at / ring->piece_bytes != (at + t->bytes - 1) / ring->piece_bytes)', ')'),
+      'check_engine:test_i5_pieces_of_memory',
+      'A transfer that crosses the end of a registered piece names that piece.'),
+    M('ring-pieces-end-in-frames',
+      ('ring.c', 'uint64_t piece = PIECE_MAX / setup->stride * setup->stride;', 'uint64_t piece = PIECE_MAX;'),
+      'check_engine:test_i5_pieces_of_memory',
+      'Registered pieces end in frames.'),
+    M('ring-not-proven',
+      ('ring.c', '        code = prove(ring);\n', ''),
+      'check_engine:test_forbidden_by_seccomp',
+      'A ring is taken that its process may not enter.'),
+    M('ring-old-kernel-taken',
+      ('ring.c', '            code = -ENOSYS;\n    }\n', '            code = 0;\n    }\n'),
+      'check_engine:test_old_kernels',
+      'A kernel without what transfers need is used.'),
+    M('ring-close-does-not-wait',
+      ('ring.c', 'while (ring->in_flight > 0 && n >= 0) {', 'while (0) {'),
+      'check_ring:test_close_says_what_nobody_took',
+      'A ring is closed with transfers in flight.'),
+    M('ring-closed-descriptor-kept',
+      ('ring.c', '    io_uring_queue_exit(&ring->uring);\n', ''),
+      'check_engine:test_each_call_of_liburing_fails',
+      'The descriptor of a ring stays open.'),
+]
+
 ORDER = [
     M('order-publication',
       [('pages.c', 'KVSHM__STORE_REL(place, moved(KVSHM__LOAD(place), frame, KVSHM__PLACE_RESIDENT));',
@@ -841,7 +911,8 @@ HOSTS = [
       'A reservation that cannot be made leaves its list of frames behind.'),
 ]
 
-MUTANTS = LEASE + WRITER + FRAMES + INDEX + PAGES + EVICT + INSERT + MEND + RECENCY + CLIENT + CACHE + HOSTS + ORDER
+MUTANTS = LEASE + WRITER + FRAMES + INDEX + PAGES + EVICT + INSERT + MEND + RECENCY + CLIENT + CACHE + HOSTS + \
+    RING + ORDER
 
 # Why a change of memory order does not show. "Redundant" is said where the other thing that orders is named.
 X86 = 'x86-64 orders this without it, and the compilers keep the order of atomic accesses.'
