@@ -11,6 +11,8 @@
  *   bench_lmdb.c        LMDB, a peer
  *   bench_readers.c     two processes that look up at the same time
  *   bench_bed.c         an arena of equal entries, and batches of them
+ *   bench_create.c    the command create: how fast memory is taken
+ *   bench_memory.c    the command memory: what an arena costs
  *   bench_torture.c   the command torture: the parent of the servers (bench_torture.h has its other files)
  *   bench_trace.c     reads a trace, finds its distinct blocks
  *   bench_content.c   tokens of an id, bytes of a page
@@ -61,6 +63,21 @@ struct bench_lookup_options {
     bool json;
 };
 
+struct bench_create_options {
+    uint64_t bytes; /* of the arena */
+    uint64_t rounds;
+    uint32_t backing;
+    bool json;
+};
+
+struct bench_memory_options {
+    uint64_t frames;
+    uint64_t page_tokens;
+    uint64_t page_bytes;
+    uint32_t backing;
+    bool json;
+};
+
 struct bench_torture_options {
     uint64_t procs;   /* server processes */
     uint64_t kills;   /* 0: as many as come in the time */
@@ -77,6 +94,8 @@ struct bench_torture_options {
 int bench_replay(const struct bench_replay_options *options);
 int bench_generate(const struct bench_generate_options *options);
 int bench_lookup(const struct bench_lookup_options *options);
+int bench_create(const struct bench_create_options *options);
+int bench_memory(const struct bench_memory_options *options);
 int bench_torture(const struct bench_torture_options *options);
 
 /* CLOCK_MONOTONIC of this process. */

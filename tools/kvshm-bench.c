@@ -32,6 +32,7 @@ enum {
     OPT_STOPS,
     OPT_SECONDS,
     OPT_SHOW,
+    OPT_BYTES,
 };
 
 /* A whole number from least to most; anything else is a usage error that names the option. */
@@ -320,6 +321,109 @@ static int lookup_main(int argc, char **argv)
     return bench_lookup(&options);
 }
 
+/* ---- create, memory ---------------------------------------------------------------------------------- */
+
+static const struct argp_option create_argp_options[] = {
+    {"bytes", OPT_BYTES, "SIZE", 0, "of the arena (default 1G)", 0},
+    {"rounds", OPT_ROUNDS, "N", 0, "of which the median is taken (default 5)", 0},
+    {"backing", OPT_BACKING, "KIND", 0, BACKING_HELP, 0},
+    {"json", OPT_JSON, NULL, 0, "print the result as JSON", 0},
+    {0},
+};
+
+static error_t create_parse(int key, char *arg, struct argp_state *state)
+{
+    struct bench_create_options *options = state->input;
+    const char *wrong;
+
+    switch (key) {
+    case OPT_BYTES:
+        wrong = tool_parse_size(arg, &options->bytes);
+        if (wrong)
+            argp_error(state, "--bytes: %s", wrong);
+        return 0;
+    case OPT_ROUNDS:
+        options->rounds = number(state, "--rounds", arg, 1, 10000);
+        return 0;
+    case OPT_BACKING:
+        options->backing = backing(state, arg);
+        return 0;
+    case OPT_JSON:
+        options->json = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "no arguments are taken: '%s'", arg);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static int create_main(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .options = create_argp_options,
+        .parser = create_parse,
+        .doc = "Time the creation of an arena, beside two plain threads that touch as much memory.",
+    };
+    struct bench_create_options options = {
+        .bytes = UINT64_C(1) << 30, .rounds = 5, .backing = KVSHM_BACKING_AUTO};
+
+    argp_parse(&argp, argc, argv, 0, NULL, &options);
+    return bench_create(&options);
+}
+
+static const struct argp_option memory_argp_options[] = {
+    {"frames", OPT_FRAMES, "N", 0, "pages that the arena's memory holds (default 1000)", 0},
+    {"page-tokens", OPT_PAGE_TOKENS, "N", 0, "tokens of a page (default 64)", 0},
+    {"page-bytes", OPT_PAGE_BYTES, "N", 0, "bytes of a page (default 4096)", 0},
+    {"backing", OPT_BACKING, "KIND", 0, BACKING_HELP, 0},
+    {"json", OPT_JSON, NULL, 0, "print the result as JSON", 0},
+    {0},
+};
+
+static error_t memory_parse(int key, char *arg, struct argp_state *state)
+{
+    struct bench_memory_options *options = state->input;
+
+    switch (key) {
+    case OPT_FRAMES:
+        options->frames = number(state, "--frames", arg, 1, (1u << 28) - 1);
+        return 0;
+    case OPT_PAGE_TOKENS:
+        options->page_tokens = number(state, "--page-tokens", arg, 1, 1u << 20);
+        return 0;
+    case OPT_PAGE_BYTES:
+        options->page_bytes = number(state, "--page-bytes", arg, 1, UINT64_C(1) << 40);
+        return 0;
+    case OPT_BACKING:
+        options->backing = backing(state, arg);
+        return 0;
+    case OPT_JSON:
+        options->json = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "no arguments are taken: '%s'", arg);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static int memory_main(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .options = memory_argp_options,
+        .parser = memory_parse,
+        .doc = "Show what each thing in an arena takes of its memory, and what an attach takes of a process's own.",
+    };
+    struct bench_memory_options options = {
+        .frames = 1000, .page_tokens = 64, .page_bytes = 4096, .backing = KVSHM_BACKING_AUTO};
+
+    argp_parse(&argp, argc, argv, 0, NULL, &options);
+    return bench_memory(&options);
+}
+
 /* ---- torture ----------------------------------------------------------------------------------------- */
 
 static const struct argp_option torture_argp_options[] = {
@@ -422,6 +526,8 @@ static const struct command {
     {"replay", "kvshm-bench replay", replay_main},
     {"generate", "kvshm-bench generate", generate_main},
     {"lookup", "kvshm-bench lookup", lookup_main},
+    {"create", "kvshm-bench create", create_main},
+    {"memory", "kvshm-bench memory", memory_main},
     {"torture", "kvshm-bench torture", torture_main},
 };
 
@@ -464,6 +570,8 @@ int main(int argc, char **argv)
                "  replay TRACE   several server processes serve the requests of a trace\n"
                "  generate       write a trace from a model\n"
                "  lookup         time one hit\n"
+               "  create         time how an arena's memory is taken\n"
+               "  memory         show what things in an arena, and an attach, take of memory\n"
                "  torture        stop and kill servers, and look for what is lost\n"
                "\n"
                "kvshm-bench COMMAND --help has the command's options; kvshm-bench(1) has the rest.",

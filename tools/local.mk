@@ -29,12 +29,14 @@ tools_kvshm_bench_SOURCES = \
 	tools/bench_bed.h \
 	tools/bench_content.c \
 	tools/bench_content.h \
+	tools/bench_create.c \
 	tools/bench_generate.c \
 	tools/bench_hist.c \
 	tools/bench_hist.h \
 	tools/bench_lmdb.c \
 	tools/bench_lmdb.h \
 	tools/bench_lookup.c \
+	tools/bench_memory.c \
 	tools/bench_progress.c \
 	tools/bench_progress.h \
 	tools/bench_readers.c \
