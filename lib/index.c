@@ -6,6 +6,12 @@
 /* Pages whose words, records and texts are fetched ahead of the walk. */
 #define AHEAD 16
 
+/* Pages whose words are asked for at once to find how many there are. */
+#define SUGGESTED 128
+
+/* Pages above one that are fetched as if they stood just before it. */
+#define GUESSED 8
+
 /* Bytes of a text that are fetched ahead: the processor sees the rest coming. */
 #define AHEAD_TEXT 320
 
@@ -109,7 +115,7 @@ static HOT enum look look_at_rung(const kvshm *kv, const struct aim *aim, uint32
 /* Records are given out in order, so the pages above a page stand mostly just before it. */
 static inline void fetch_before(const kvshm *kv, uint32_t record, uint32_t above)
 {
-    for (uint32_t i = 1; i <= above && i <= AHEAD && i <= record; i++) {
+    for (uint32_t i = 1; i <= above && i <= GUESSED && i <= record; i++) {
         const char *text = (const char *)kvshm__text(kv, record - i);
         __builtin_prefetch(&kv->records[record - i]);
         for (uint64_t j = 0; j < AHEAD_TEXT && j < kv->text_stride; j += KVSHM__LINE)
@@ -126,11 +132,16 @@ static HOT enum look look_at_prefix(const kvshm *kv, const struct aim *aim, stru
 {
     uint32_t depth = (aim->prefix->n - 1) / kv->page_tokens, m = aim->prefix->n - depth * kv->page_tokens;
     struct rung rung = {.record = out->record, .seq = out->seq};
+    uint32_t guess = out->record, left = 0;
 
     out->length = m;
     out->depth = depth;
-    fetch_before(kv, out->record, depth);
     for (;;) {
+        if (rung.record != guess || left-- == 0) {
+            fetch_before(kv, rung.record, depth);
+            left = GUESSED;
+        }
+        guess = rung.record - 1;
         enum look answer = look_at_rung(kv, aim, depth, m, &rung);
         if (answer != YES)
             return answer;
@@ -370,11 +381,9 @@ static uint64_t hash_prefix(const kvshm *kv, const struct kvshm_prefix *prefix)
     return rest > 0 ? kvshm__hash_page(kv->secret, hash, prefix->tokens + (size_t)whole * m, rest) : hash;
 }
 
-void kvshm__index_find_prefix(const kvshm *kv, const struct kvshm_prefix *prefix, struct kvshm__walk *walk)
+/* The pages of exactly this prefix, whose hash this is. */
+static void find_whole(const kvshm *kv, uint64_t hash, const struct kvshm_prefix *prefix, struct kvshm__walk *walk)
 {
-    uint64_t hash = hash_prefix(kv, prefix);
-
-    fetch_buckets(kv, hash);
     *walk = (struct kvshm__walk){.deepest = {.record = KVSHM__NO_RECORD}};
 #ifdef KVSHM__WIDE
     if (kvshm__wide()) {
@@ -385,12 +394,75 @@ void kvshm__index_find_prefix(const kvshm *kv, const struct kvshm_prefix *prefix
     find_prefix(kv, hash, prefix, walk, kvshm__words_equal);
 }
 
+void kvshm__index_find_prefix(const kvshm *kv, const struct kvshm_prefix *prefix, struct kvshm__walk *walk)
+{
+    uint64_t hash = hash_prefix(kv, prefix);
+
+    fetch_buckets(kv, hash);
+    find_whole(kv, hash, prefix, walk);
+}
+
+static bool is_named(const kvshm *kv, uint64_t hash)
+{
+    return alike(first_bucket(kv, hash), hash) || alike(second_bucket(kv, hash), hash);
+}
+
+/*
+ * So many whole pages of the prefix as index words suggest: a page has a word only if its parent has one, so halving
+ * finds the last. *hash is that of the last one. Words of pages that are no longer cached, and chance, make it too many.
+ */
+static uint32_t whole_suggested(const kvshm *kv, const struct kvshm_prefix *prefix, uint64_t *hash)
+{
+    const uint32_t m = kv->page_tokens, whole = prefix->n / m;
+    uint64_t hashes[SUGGESTED];
+    uint32_t done = 0;
+
+    while (done < whole) {
+        uint32_t n = whole - done < SUGGESTED ? whole - done : SUGGESTED, low = 0, high = n;
+        kvshm__hash_pages(kv->secret, *hash, prefix->tokens + (size_t)done * m, m, n, hashes);
+        fetch_buckets(kv, hashes[n - 1]);
+        /* low have a word, more than high have none; the last one is asked first. */
+        for (uint32_t i = n; low < high; i = low + (high - low + 1) / 2) {
+            if (is_named(kv, hashes[i - 1]))
+                low = i;
+            else
+                high = i - 1;
+        }
+        if (low > 0)
+            *hash = hashes[low - 1];
+        done += low;
+        if (low < n)
+            break;
+    }
+    return done;
+}
+
+/* The whole pages that words suggest, if all of them are cached; else as far as they are, from the root. */
+static void match_whole(struct walker *w)
+{
+    const kvshm *kv = w->kv;
+    uint64_t hash = w->hash;
+    struct kvshm_prefix part = *w->prefix;
+    uint32_t pages = whole_suggested(kv, w->prefix, &hash);
+
+    if (pages == 0)
+        return;
+    part.n = pages * kv->page_tokens;
+    find_whole(kv, hash, &part, w->walk);
+    if (w->walk->deepest.record != KVSHM__NO_RECORD) {
+        w->hash = hash;
+        return;
+    }
+    walk_begin(w, kv, w->prefix, w->walk);
+    walk_whole(w, w->prefix->n / kv->page_tokens);
+}
+
 void kvshm__index_match(const kvshm *kv, const struct kvshm_prefix *prefix, struct kvshm__walk *walk)
 {
     struct walker w;
 
     walk_begin(&w, kv, prefix, walk);
-    walk_whole(&w, prefix->n / kv->page_tokens);
+    match_whole(&w);
 
     uint32_t deepest = walk->deepest.record;
     uint64_t lengths = KVSHM__LOAD_ACQ(deepest == KVSHM__NO_RECORD ? &kv->header->root_partials

@@ -173,7 +173,9 @@ for x in r["results"]:
     if x["readers"] == 2:
         assert x["share_of_sum"] > 0 and x["first_alone_ns"] > 0 and x["second_together_ns"] > 0
 ' "$TMPDIR/result" && kvshm-bench lookup --entries=20 --rounds=1 >"$TMPDIR/out" &&
-        grep -q '^ *20  tokens  *warm  *[0-9.]* ' "$TMPDIR/out" && nothing_left
+        grep -q '^ *20  tokens  *warm  *[0-9.]* ' "$TMPDIR/out" && nothing_left &&
+        kvshm-bench lookup --match=20 --entries=50 --rounds=1 >"$TMPDIR/out" && cat "$TMPDIR/out" &&
+        grep -q '^ *50  match  *warm  *[0-9.]* ' "$TMPDIR/out" && nothing_left
 }
 
 check "text" text

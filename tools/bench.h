@@ -55,6 +55,7 @@ struct bench_lookup_options {
     uint64_t entries[BENCH_LOOKUP_SIZES];
     uint32_t sizes; /* how many of them */
     uint64_t pages; /* of each entry */
+    bool match;     /* match, and not look up */
     uint64_t page_tokens;
     uint64_t page_bytes;
     uint64_t rounds;

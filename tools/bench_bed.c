@@ -72,38 +72,74 @@ static void note_runs(struct bench_bed *bed, uint64_t number, const struct kvshm
     }
 }
 
-static int insert_one(struct bench_bed *bed, uint64_t number)
+/* Insert the entry's pages from first on, behind those that are there. */
+static int insert_pages(struct bench_bed *bed, uint64_t number, uint32_t first, uint32_t end)
 {
     struct kvshm_reservation frames;
     struct kvshm_lease lease = {0};
-    uint32_t pages = (uint32_t)bed->options->pages;
+    struct kvshm_prefix *prefix = &bed->prefixes[0];
 
     bench_bed_prefix(bed, number, 0);
-    if (kvshm_reserve(bed->kv, pages, 0, &frames) < 0) {
-        tool_error("reserve: %s", kvshm_errmsg(bed->kv));
+    prefix->n = first * (uint32_t)bed->options->page_tokens;
+    if (first > 0 && kvshm_lookup(bed->kv, prefix, 0, &lease) != 0) {
+        tool_error("entry %llu has lost its first %u pages", (unsigned long long)number, first);
         return -1;
     }
-    for (uint32_t i = 0; i < pages; i++)
+    if (kvshm_reserve(bed->kv, end - first, 0, &frames) < 0) {
+        tool_error("reserve: %s", kvshm_errmsg(bed->kv));
+        kvshm_release(bed->kv, &lease);
+        return -1;
+    }
+    for (uint32_t i = 0; i < end - first; i++)
         memset(kvshm_reservation_page(&frames, i), (int)number, bed->options->page_bytes);
-    if (kvshm_insert(bed->kv, &bed->prefixes[0], &lease, &frames, KVSHM_HOLD) != 0) {
+    prefix->n = end * (uint32_t)bed->options->page_tokens;
+    if (kvshm_insert(bed->kv, prefix, &lease, &frames, KVSHM_EXTEND | KVSHM_HOLD) != 0) {
         tool_error("insert: %s", kvshm_errmsg(bed->kv));
         kvshm_cancel(bed->kv, &frames);
+        kvshm_release(bed->kv, &lease);
         return -1;
     }
     if (bed->runs)
         note_runs(bed, number, &lease);
+    if (bed->ends)
+        bed->ends[number] = lease.page;
     kvshm_release(bed->kv, &lease);
     return 0;
 }
 
+/* Pages that an entry to be matched grows by. */
+#define GROWTH 8
+
+/* A number from 0 to n - 1 for each i from 0 to n - 1, each once; random enough. */
+static uint64_t shuffled(uint64_t i, uint64_t n, uint64_t seed)
+{
+    const uint64_t step = 2654435761u;
+
+    /* The step is a prime above all numbers of entries, so it has no divisor in common with n. */
+    return (uint64_t)(((unsigned __int128)i * step + seed) % n);
+}
+
+static int fill_step(struct bench_bed *bed, uint64_t i)
+{
+    const uint32_t pages = (uint32_t)bed->options->pages;
+    const uint32_t first = bed->match ? (uint32_t)(i / bed->entries) * GROWTH : 0;
+    const uint32_t end = !bed->match || pages - first < GROWTH ? pages : first + GROWTH;
+
+    if (!bed->match)
+        return insert_pages(bed, i, 0, pages);
+    return insert_pages(bed, shuffled(i % bed->entries, bed->entries, bench_mix(first)), first,
+                        end);
+}
+
 static int fill(struct bench_bed *bed)
 {
+    const uint64_t turns = bed->match ? (bed->options->pages + GROWTH - 1) / GROWTH : 1;
     struct bench_progress progress;
     int status = 0;
 
-    bench_progress_begin(&progress, bed->entries, "entries");
-    for (uint64_t i = 0; status == 0 && i < bed->entries; i++) {
-        status = insert_one(bed, i);
+    bench_progress_begin(&progress, bed->entries * turns, "inserts");
+    for (uint64_t i = 0; status == 0 && i < bed->entries * turns; i++) {
+        status = fill_step(bed, i);
         if (i % 1024 == 0) {
             bench_progress_update(&progress, i);
             if (bench_bed_interrupted(bed))
@@ -112,6 +148,19 @@ static int fill(struct bench_bed *bed)
     }
     bench_progress_end(&progress);
     return status;
+}
+
+/* What the peer of lookups by tokens, or of matches, has to know. */
+static int alloc_peer(struct bench_bed *bed)
+{
+    if (bed->match)
+        bed->ends = calloc(bed->entries, sizeof(*bed->ends));
+    else if (!bed->key_only)
+        bed->runs = calloc(bed->entries * bed->options->pages, sizeof(*bed->runs));
+    if (bed->key_only || bed->ends || bed->runs)
+        return 0;
+    tool_error("no memory");
+    return -1;
 }
 
 int bench_bed_open(struct bench_bed *bed)
@@ -130,14 +179,7 @@ int bench_bed_open(struct bench_bed *bed)
     status = bench_arena_create(&bed->arena, NULL, &config, &bed->kv);
     if (status)
         return status;
-    if (!bed->key_only) {
-        bed->runs = calloc(config.frames, sizeof(*bed->runs));
-        if (!bed->runs) {
-            tool_error("no memory");
-            return -1;
-        }
-    }
-    return fill(bed);
+    return alloc_peer(bed) ? -1 : fill(bed);
 }
 
 int bench_bed_close(struct bench_bed *bed)
@@ -153,6 +195,8 @@ int bench_bed_close(struct bench_bed *bed)
         status = -1;
     free(bed->runs);
     bed->runs = NULL;
+    free(bed->ends);
+    bed->ends = NULL;
     bench_signal_obey(bed->signal);
     return status;
 }
@@ -181,6 +225,45 @@ uint64_t bench_bed_lookup(struct bench_bed *bed, uint32_t n)
     if (hits == n)
         return ns ? ns : 1;
     tool_error("%llu of %u lookups were hits", (unsigned long long)hits, n);
+    return 0;
+}
+
+uint64_t bench_bed_match(struct bench_bed *bed, uint32_t n)
+{
+    struct kvshm_lease lease;
+    uint64_t hits = 0, began_ns = bench_now_ns(), ns;
+
+    for (uint32_t i = 0; i < n; i++) {
+        hits += kvshm_match(bed->kv, &bed->prefixes[i], 0, &lease) == 0 &&
+                lease.pages == bed->options->pages;
+        kvshm_release(bed->kv, &lease);
+    }
+    ns = bench_now_ns() - began_ns;
+    if (hits == n)
+        return ns ? ns : 1;
+    tool_error("%llu of %u matches were whole", (unsigned long long)hits, n);
+    return 0;
+}
+
+uint64_t bench_bed_walk(struct bench_bed *bed, uint32_t n)
+{
+    const size_t pages = bed->options->pages, m = bed->options->page_tokens;
+    const struct kvshm_record *records = bed->kv->records;
+    uint64_t equal = 0, began_ns = bench_now_ns(), ns;
+
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t record = bed->ends[bed->numbers[i]];
+        for (size_t page = pages; page-- > 0;) {
+            equal += memcmp(kvshm__text(bed->kv, record), bed->prefixes[i].tokens + page * m,
+                            m * sizeof(uint32_t)) == 0;
+            record = KVSHM__LOAD((kvshm_a32 *)&records[record].parent1) - 1;
+        }
+    }
+    ns = bench_now_ns() - began_ns;
+    if (equal == n * pages)
+        return ns ? ns : 1;
+    tool_error("%llu of %llu runs of tokens are equal", (unsigned long long)equal,
+               (unsigned long long)(n * pages));
     return 0;
 }
 

@@ -2,7 +2,8 @@
 /*
  * bench_bed.h - an arena filled with entries of equal size, and batches of them to look up.
  *
- * No entry shares a page with another. For each batch the prompts are written first (a server has its prompt at
+ * No entry shares a page with another. Those to be matched grow by 8 pages at a time in random order, as conversations do,
+ * so that their pages lie scattered. For each batch the prompts are written first (a server has its prompt at
  * hand), then all of the batch is timed. Numbers of entries decide their tokens and keys, so that a batch can be
  * made without looking into the arena.
  */
@@ -21,17 +22,18 @@ struct bench_bed {
     const struct bench_lookup_options *options;
     uint64_t entries;
     bool key_only;
+    bool match;
     uint32_t prompt_tokens;
     struct bench_arena arena;
     kvshm *kv;
     uint32_t *tokens; /* of BENCH_BATCH prompts */
     uint64_t numbers[BENCH_BATCH];
     struct kvshm_prefix prefixes[BENCH_BATCH];
-    uint64_t random; /* of the order */
-    const void **
-        runs; /* where the tokens of each page lie, by entry and depth; NULL: of key-only entries */
-    uint8_t *sweep; /* more than the caches hold */
-    int signal;     /* that asked us to end, or 0 */
+    uint64_t random;   /* of the order */
+    const void **runs; /* where the tokens of each page lie, by entry and depth */
+    uint32_t *ends;    /* the deepest record of each entry; both NULL: not needed */
+    uint8_t *sweep;    /* more than the caches hold */
+    int signal;        /* that asked us to end, or 0 */
 };
 
 /* Make the arena and fill it. 0; -1 after a message, or as a signal asked: then close it all the same. */
@@ -52,6 +54,12 @@ void bench_bed_batch(struct bench_bed *bed, uint32_t n, bool cold);
 
 /* Look all prompts of the batch up, and release. ns in all; 0 after a message: not each was a hit. */
 uint64_t bench_bed_lookup(struct bench_bed *bed, uint32_t n);
+
+/* The same, and match instead of looking up. */
+uint64_t bench_bed_match(struct bench_bed *bed, uint32_t n);
+
+/* Go from each entry's deepest record to its root, and compare each page's tokens by memcmp on the way. */
+uint64_t bench_bed_walk(struct bench_bed *bed, uint32_t n);
 
 /* Compare all their tokens by memcmp where they lie. */
 uint64_t bench_bed_compare(struct bench_bed *bed, uint32_t n);

@@ -19,8 +19,9 @@
 #include "bench_readers.h"
 #include "bench_report.h"
 
-#define BATCHES      1024u
-#define BATCHES_COLD 32u
+#define BATCHES       1024u
+#define BATCHES_COLD  32u
+#define BATCHES_MATCH 256u
 
 /* ps of one lookup in each round, sorted in the end. */
 struct series {
@@ -71,6 +72,8 @@ enum side { OWN, PEER };
 
 static uint64_t time_batch(struct run *run, enum side side, uint32_t n)
 {
+    if (run->bed.match)
+        return side == OWN ? bench_bed_match(&run->bed, n) : bench_bed_walk(&run->bed, n);
     if (side == OWN)
         return bench_bed_lookup(&run->bed, n);
     return run->bed.key_only ? bench_lmdb_get(run->lmdb, &run->bed, n)
@@ -81,8 +84,8 @@ static uint64_t time_batch(struct run *run, enum side side, uint32_t n)
 static uint64_t time_round(struct run *run, enum side side, bool cold)
 {
     static uint64_t batch_ns[BATCHES];
-    const uint32_t batches = cold ? BATCHES_COLD : BATCHES;
-    const uint32_t n = cold ? BENCH_BATCH_COLD : BENCH_BATCH;
+    const uint32_t batches = cold ? BATCHES_COLD : run->bed.match ? BATCHES_MATCH : BATCHES;
+    const uint32_t n = cold || run->bed.match ? BENCH_BATCH_COLD : BENCH_BATCH;
 
     for (uint32_t i = 0; i < batches; i++) {
         bench_bed_batch(&run->bed, n, cold);
@@ -121,25 +124,34 @@ static int run_rounds(struct run *run, bool cold)
 
 static const char *kind_of(const struct run *run)
 {
-    return run->bed.key_only ? "key" : "tokens";
+    return run->bed.match ? "match" : run->bed.key_only ? "key" : "tokens";
 }
 
-/* By key: of LMDB's time. By tokens: what it costs more than by key, of the walk's time. */
+/* By key: of LMDB's time. By tokens: what it costs more than by key, of the walk's time. A match: of its walk's time. */
 static double ratio_of(const struct run *run, bool cold)
 {
-    double more_ns = median_ns(&run->own) - (run->bed.key_only ? 0 : run->key_ns[cold]);
+    double more_ns =
+        median_ns(&run->own) - (run->bed.key_only || run->bed.match ? 0 : run->key_ns[cold]);
 
     return more_ns / median_ns(&run->peer);
 }
 
+static const char *peers(const struct bench_lookup_options *options)
+{
+    static char text[96];
+
+    snprintf(text, sizeof(text), "%s by key, memcmp by tokens",
+             BENCH_LMDB ? bench_lmdb_version() : "nothing (built without LMDB)");
+    return options->match ? "a plain walk" : text;
+}
+
 static void print_head(const struct bench_lookup_options *options)
 {
-    printf(
-        "lookup + release of %llu pages of %llu tokens, ns; beside it %s by key, memcmp by tokens\n"
-        "%10s  %-7s %-6s %9s %9s %9s %9s %9s %7s\n",
-        (unsigned long long)options->pages, (unsigned long long)options->page_tokens,
-        BENCH_LMDB ? bench_lmdb_version() : "nothing (built without LMDB)", "entries", "kind",
-        "caches", "median", "fastest", "slowest", "beside", "fastest", "ratio");
+    printf("%s + release of %llu pages of %llu tokens, ns; beside it %s\n"
+           "%10s  %-7s %-6s %9s %9s %9s %9s %9s %7s\n",
+           options->match ? "match" : "lookup", (unsigned long long)options->pages,
+           (unsigned long long)options->page_tokens, peers(options), "entries", "kind", "caches",
+           "median", "fastest", "slowest", "beside", "fastest", "ratio");
 }
 
 static void tell_text(const struct run *run, bool cold)
@@ -191,7 +203,9 @@ static void tell(const struct run *run, bool cold)
     if (!has_peer(run))
         return;
     json_object_object_add(row, "peer",
-                           json_object_new_string(run->bed.key_only ? "LMDB" : "memcmp"));
+                           json_object_new_string(run->bed.match      ? "walk"
+                                                  : run->bed.key_only ? "LMDB"
+                                                                      : "memcmp"));
     add_series(row, &run->peer, "peer_");
     bench_json_decimal(row, "ratio", ratio_of(run, cold), 3);
 }
@@ -234,7 +248,8 @@ static struct json_object *result_json(const struct bench_lookup_options *option
     struct json_object *object = json_object_new_object();
 
     bench_json_number(object, "version", 1);
-    json_object_object_add(object, "benchmark", json_object_new_string("lookup"));
+    json_object_object_add(object, "benchmark",
+                           json_object_new_string(options->match ? "match" : "lookup"));
     bench_json_number(object, "pages", options->pages);
     bench_json_number(object, "page_tokens", options->page_tokens);
     bench_json_number(object, "page_bytes", options->page_bytes);
@@ -261,7 +276,7 @@ static int measure_open(struct run *run)
             run->key_ns[cold] = median_ns(&run->own);
         tell(run, cold);
     }
-    if (bench_readers_too_few())
+    if (run->bed.match || bench_readers_too_few())
         return 0;
     if (bench_readers_run(&run->bed, run->readers))
         return -1;
@@ -276,6 +291,7 @@ static int measure(struct run *run, uint64_t entries, bool key_only)
 
     run->bed.entries = entries;
     run->bed.key_only = key_only;
+    run->bed.match = run->options->match;
     run->bed.kv = NULL;
     status = bench_bed_open(&run->bed);
     if (status == 0)
@@ -288,7 +304,7 @@ static int measure(struct run *run, uint64_t entries, bool key_only)
 static int measure_all(struct run *run)
 {
     for (uint32_t i = 0; i < run->options->sizes; i++) {
-        for (int key_only = 1; key_only >= 0; key_only--) {
+        for (int key_only = !run->options->match; key_only >= 0; key_only--) {
             if (measure(run, run->options->entries[i], key_only))
                 return -1;
         }

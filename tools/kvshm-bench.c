@@ -26,6 +26,7 @@ enum {
     OPT_NAME,
     OPT_REQUESTS,
     OPT_ENTRIES,
+    OPT_MATCH,
     OPT_PAGES,
     OPT_ROUNDS,
     OPT_KILLS,
@@ -240,6 +241,7 @@ static int generate_main(int argc, char **argv)
 static const struct argp_option lookup_argp_options[] = {
     {"entries", OPT_ENTRIES, "N,...", 0, "entries in the arena (default 128,10000,1000000)", 0},
     {"pages", OPT_PAGES, "N", 0, "pages of an entry (default 8)", 0},
+    {"match", OPT_MATCH, "N", 0, "match entries of N pages (default entries: 8000000 pages)", 0},
     {"page-tokens", OPT_PAGE_TOKENS, "N", 0, "tokens of a page (default 64)", 0},
     {"page-bytes", OPT_PAGE_BYTES, "N", 0, "bytes of a page (default 64)", 0},
     {"rounds", OPT_ROUNDS, "N", 0, "of which the median is taken (default 7)", 0},
@@ -273,6 +275,10 @@ static error_t lookup_parse(int key, char *arg, struct argp_state *state)
     case OPT_PAGES:
         options->pages = number(state, "--pages", arg, 1, 1024);
         return 0;
+    case OPT_MATCH:
+        options->pages = number(state, "--match", arg, 1, 1024);
+        options->match = true;
+        return 0;
     case OPT_PAGE_TOKENS:
         options->page_tokens = number(state, "--page-tokens", arg, 1, 4096);
         return 0;
@@ -299,6 +305,22 @@ static error_t lookup_parse(int key, char *arg, struct argp_state *state)
     }
 }
 
+/* Those that were not asked for. */
+static void lookup_sizes(struct bench_lookup_options *options)
+{
+    static const uint64_t sizes[] = {128, 10000, 1000000};
+
+    if (options->sizes > 0)
+        return;
+    if (options->match) {
+        options->sizes = 1;
+        options->entries[0] = (8000000 + options->pages - 1) / options->pages;
+        return;
+    }
+    options->sizes = sizeof(sizes) / sizeof(sizes[0]);
+    memcpy(options->entries, sizes, sizeof(sizes));
+}
+
 static int lookup_main(int argc, char **argv)
 {
     static const struct argp argp = {
@@ -307,8 +329,6 @@ static int lookup_main(int argc, char **argv)
         .doc = "Time lookup and release of an entry, by key and by tokens.",
     };
     struct bench_lookup_options options = {
-        .entries = {128, 10000, 1000000},
-        .sizes = 3,
         .pages = 8,
         .page_tokens = 64,
         .page_bytes = 64,
@@ -318,6 +338,7 @@ static int lookup_main(int argc, char **argv)
     };
 
     argp_parse(&argp, argc, argv, 0, NULL, &options);
+    lookup_sizes(&options);
     return bench_lookup(&options);
 }
 
