@@ -226,7 +226,10 @@ static int take_number(kvshm *kv)
                                "header field next_client is %" PRIu64 ", beyond %" PRIu64
                                "; remove the arena and create it anew",
                                number, (uint64_t)KVSHM__CLIENT_NUMBER_MAX);
-        code = kvshm__sys.lock_set(kv->fd, F_WRLCK, alive_byte(number), 1);
+        /* One that stands in a place was given before: next_client was damaged. */
+        code = kvshm__client_find(kv, number) >= 0 ? -EAGAIN : 0;
+        if (code == 0)
+            code = kvshm__sys.lock_set(kv->fd, F_WRLCK, alive_byte(number), 1);
         if (code == 0)
             code = kvshm__sys.lock_set(kv->quiet_fd, F_WRLCK, quiet_byte(number), 1);
         if (code == 0)

@@ -151,6 +151,29 @@ static bool some_bytes(uint64_t number, enum dm_company company)
                      in_fixed(item) && ts_random(&chance, 4) != 0, company);
 }
 
+/* Every byte of one item of each table that pages are made of, as every_byte() would. */
+static unsigned keep_one_of_each(void)
+{
+    static const struct {
+        const char *kind;
+        uint32_t number; /* 13: a page in the midst of a chain */
+    } some[] = {{"record", 13}, {"links", 13}, {"owner", 13}, {"heap slot", 0}, {"lease word", 0}};
+    unsigned kept = 0;
+    bool bucket = false;
+
+    for (unsigned i = 0; i < item_count; i++) {
+        bool keep =
+            !bucket && strcmp(items[i].kind, "bucket") == 0 && image.data[items[i].offset] != 0;
+
+        bucket |= keep;
+        for (unsigned j = 0; j < sizeof(some) / sizeof(*some); j++)
+            keep |= strcmp(items[i].kind, some[j].kind) == 0 && items[i].number == some[j].number;
+        if (keep)
+            items[kept++] = items[i];
+    }
+    return kept;
+}
+
 /* Fields that name or describe pages. */
 static const struct {
     const char *kind;
@@ -312,6 +335,73 @@ START_TEST(test_any_byte)
 }
 END_TEST
 
+/* The same in any run, for what any chance might miss. */
+START_TEST(test_one_item_of_each)
+{
+    take_image(0);
+    item_count = keep_one_of_each();
+    ck_assert_uint_eq(item_count, 6);
+    run(every_byte, DM_HELD);
+    end();
+}
+END_TEST
+
+/* A client whose number is overwritten takes nothing more: it would not count. */
+START_TEST(test_own_place_overwritten)
+{
+    struct kvshm_config config = dm_expect(&dm_shapes[0]);
+    kvshm *kv = ts_create("damaged", &config);
+    struct kvshm_prefix prefix = dm_name(&dm_shapes[0], DM_A);
+    struct kvshm_reservation r, before;
+    struct kvshm_lease lease;
+
+    ts_is(in_insert(kv, &prefix, NULL, 0), 0);
+    ts_is(kvshm_reserve(kv, 1, 0, &before), 0);
+    KVSHM__STORE(&kv->clients[kv->place].number, kv->client + 100);
+    ts_is(kvshm_lookup(kv, &prefix, 0, &lease), KVSHM_E_DAMAGED);
+    ts_says("detach and attach anew");
+    ts_is(kvshm_match(kv, &prefix, 0, &lease), KVSHM_E_DAMAGED);
+    ts_is(kvshm_lookup(kv, &prefix, KVSHM_PEEK, &lease), 0);
+    ts_is(kvshm_copy_out(kv, &prefix, 0, 1, &r), KVSHM_E_DAMAGED);
+    ts_is(kvshm_reserve(kv, 1, 0, &r), KVSHM_E_DAMAGED);
+    ts_is(kvshm_insert(kv, &prefix, NULL, &before, 0), KVSHM_E_DAMAGED);
+    ts_is(kvshm_remove(kv, &prefix), KVSHM_E_DAMAGED);
+    ts_is(kvshm_evict_lru(kv), KVSHM_E_DAMAGED);
+    ts_is(kvshm_clear(kv), KVSHM_E_DAMAGED);
+    kvshm_cancel(kv, &before);
+    ts_detach(kv);
+    ts_is(kvshm_attach("damaged", NULL, 0, &kv), 0);
+    in_hit(kv, &prefix);
+    ts_is(kvshm_reserve(kv, 1, 0, &r), 0);
+    kvshm_cancel(kv, &r);
+    ts_detach(kv);
+}
+END_TEST
+
+static int attach_and_die(void *unused)
+{
+    kvshm *kv;
+
+    (void)unused;
+    ts_need(kvshm_attach("damaged", NULL, 0, &kv) == 0 && kv->client == 2);
+    return 0;
+}
+
+/* Numbers begin again at 1: those that stand in a place, the dead's too, are passed over. */
+START_TEST(test_a_number_is_not_given_twice)
+{
+    struct kvshm_config config = dm_expect(&dm_shapes[0]);
+    kvshm *kv = ts_create("damaged", &config), *other;
+
+    ck_assert_int_eq(ts_wait(ts_fork(attach_and_die, NULL)), 0);
+    KVSHM__STORE(&kv->header->next_client, 0);
+    other = ts_attach("damaged", 0);
+    ck_assert_uint_eq(other->client, 3);
+    ts_detach(other);
+    ts_detach(kv);
+}
+END_TEST
+
 START_TEST(test_fields_of_others)
 {
     take_image(0);
@@ -339,6 +429,9 @@ int main(void)
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, test_unchanged, 0, DM_SHAPES);
     tcase_add_loop_test(tcase, test_any_byte, 0, DM_SHAPES);
+    tcase_add_test(tcase, test_own_place_overwritten);
+    tcase_add_test(tcase, test_a_number_is_not_given_twice);
+    tcase_add_test(tcase, test_one_item_of_each);
     tcase_add_test(tcase, test_fields_of_others);
     tcase_add_loop_test(tcase, test_scribbles, 0, DM_SHAPES);
     suite_add_tcase(suite, tcase);

@@ -342,10 +342,31 @@ START_TEST(test_each_record_is_taken_once)
     ck_assert_uint_eq(kvshm__pages_take(kv), KVSHM__NO_RECORD);
     KVSHM__STORE(&kv->header->derived.free_record1, 900);
     ck_assert_uint_eq(kvshm__pages_take(kv), KVSHM__NO_RECORD);
+    KVSHM__STORE(&kv->header->derived.fresh_record, 2);
+    ck_assert_uint_eq(kvshm__pages_take(kv), KVSHM__NO_RECORD);
     kvshm__pages_take_away(kv, 5);
     kvshm__pages_vacate(kv, 5);
     kvshm__pages_give(kv, 5);
     ck_assert_uint_eq(kvshm__pages_take(kv), 5);
+    unlock_and_detach(kv);
+}
+END_TEST
+
+/* A sequence that was left odd is odd while its record is written, and even after. */
+START_TEST(test_damaged_sequence_is_mended_by_writing)
+{
+    kvshm *kv = locked(4, 8);
+    uint32_t record = page_below(kv, KVSHM__NO_RECORD, 4);
+
+    kvshm__pages_settle(kv, record, record);
+    kvshm__pages_take_away(kv, record);
+    kvshm__pages_vacate(kv, record);
+    KVSHM__STORE(&kv->records[record].seq, KVSHM__LOAD(&kv->records[record].seq) + 1);
+    kvshm__pages_give(kv, record);
+    uint64_t next = kvshm__pages_next_seq(kv, record);
+    ck_assert_uint_eq(page_below(kv, KVSHM__NO_RECORD, 4), record);
+    ck_assert_uint_eq(KVSHM__LOAD(&kv->records[record].seq), next);
+    ck_assert_uint_eq(next & 1, 0);
     unlock_and_detach(kv);
 }
 END_TEST
@@ -453,6 +474,7 @@ int main(void)
     tcase_add_test(tcase, test_texts_are_compared_whole);
     tcase_add_test(tcase, test_keys_are_compared_whole);
     tcase_add_test(tcase, test_each_record_is_taken_once);
+    tcase_add_test(tcase, test_damaged_sequence_is_mended_by_writing);
     tcase_add_test(tcase, test_record_written_again_is_another_page);
     tcase_add_test(tcase, test_places_move_as_they_may);
     tcase_add_test(tcase, test_count_of_moves_is_never_reset);

@@ -303,8 +303,8 @@ static void look_around(struct scene *s)
     kvshm_info_init(&info);
     kvshm_stats_init(&stats);
     DO(DM_INFO, kvshm_info(s->kv, &info));
-    if (info.frames_free > info.frames || info.pages > s->kv->record_count ||
-        info.entries > s->kv->record_count ||
+    if (info.stall_ms > 3600000 || info.frames_free > info.frames ||
+        info.pages > s->kv->record_count || info.entries > s->kv->record_count ||
         memchr(info.backing_reason, '\0', sizeof(info.backing_reason)) == NULL)
         wrong("info is not bounded");
     DO(DM_STATS, kvshm_stats(s->kv, &stats));
