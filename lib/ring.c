@@ -192,19 +192,13 @@ static void pause_if_asked(struct kvshm__ring *ring)
 
 static int64_t move_part(const struct kvshm__ring *ring, const struct transfer *t)
 {
-    char *memory = t->memory + t->moved;
-    uint32_t rest = t->bytes - t->moved;
-    uint64_t offset = t->offset + t->moved;
-
-    switch (t->kind) {
-    case READ:
-        return kvshm__sys.pread(ring->file, memory, rest, offset);
-    case WRITE:
-        return kvshm__sys.pwrite(ring->file, memory, rest, offset);
-    case SYNC:
-        break;
-    }
-    return kvshm__sys.sync_data(ring->file);
+    if (t->kind == SYNC)
+        return kvshm__sys.sync_data(ring->file);
+    if (t->kind == READ)
+        return kvshm__sys.pread(ring->file, t->memory + t->moved, t->bytes - t->moved,
+                                t->offset + t->moved);
+    return kvshm__sys.pwrite(ring->file, t->memory + t->moved, t->bytes - t->moved,
+                             t->offset + t->moved);
 }
 
 static int wait_sync(struct kvshm__ring *ring, unsigned want, struct kvshm__ring_done *done)
@@ -265,17 +259,15 @@ static uint32_t piece_of(const struct kvshm__ring *ring, const struct transfer *
     return (uint32_t)(at / ring->piece_bytes);
 }
 
-/* Fill an entry of the submission queue with the transfer's next part. */
-static void prepare(const struct kvshm__ring *ring, const struct transfer *t,
-                    struct io_uring_sqe *sqe)
+/* Fill an entry of the submission queue with the next part of a read or write. */
+static void prepare_part(const struct kvshm__ring *ring, const struct transfer *t,
+                         struct io_uring_sqe *sqe)
 {
     uint32_t piece = piece_of(ring, t), rest = t->bytes - t->moved;
     char *memory = t->memory + t->moved;
     uint64_t offset = t->offset + t->moved;
 
-    if (t->kind == SYNC)
-        io_uring_prep_fsync(sqe, FILE_PLACE, IORING_FSYNC_DATASYNC);
-    else if (t->kind == READ && piece == NO_PIECE)
+    if (t->kind == READ && piece == NO_PIECE)
         io_uring_prep_read(sqe, FILE_PLACE, memory, rest, offset);
     else if (t->kind == READ)
         io_uring_prep_read_fixed(sqe, FILE_PLACE, memory, rest, offset, (int)piece);
@@ -283,7 +275,6 @@ static void prepare(const struct kvshm__ring *ring, const struct transfer *t,
         io_uring_prep_write(sqe, FILE_PLACE, memory, rest, offset);
     else
         io_uring_prep_write_fixed(sqe, FILE_PLACE, memory, rest, offset, (int)piece);
-    io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
 }
 
 /* All that waits goes into the submission queue. */
@@ -296,7 +287,11 @@ static void hand_over(struct kvshm__ring *ring)
         struct io_uring_sqe *sqe = io_uring_get_sqe(&ring->uring);
 
         assert(sqe != NULL); /* I1 */
-        prepare(ring, t, sqe);
+        if (t->kind == SYNC)
+            io_uring_prep_fsync(sqe, FILE_PLACE, IORING_FSYNC_DATASYNC);
+        else
+            prepare_part(ring, t, sqe);
+        io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
         io_uring_sqe_set_data64(sqe, ring->first);
         ring->first = t->next;
     }
