@@ -61,6 +61,17 @@ static void setup(void)
     fake_time();
 }
 
+/* With the real calls: its maker waits for those who take its memory. */
+static kvshm *make_arena(void)
+{
+    kvshm *kv;
+
+    kvshm__sys = kvshm__sys_real;
+    kv = in_create(4, 8, 4);
+    fake_time();
+    return kv;
+}
+
 static void teardown(void)
 {
     kvshm__sys = kvshm__sys_real;
@@ -76,7 +87,7 @@ static kvshm_a64 *word_of(kvshm *kv)
 
 START_TEST(test_w1_word_names_the_owner)
 {
-    kvshm *kv = in_create(4, 8, 4);
+    kvshm *kv = make_arena();
     uint64_t turn = KVSHM__LOAD(&kv->header->lock.turn);
 
     ck_assert_uint_eq(KVSHM__LOAD(word_of(kv)), 0);
@@ -111,7 +122,7 @@ static void *count_up(void *arg)
 /* W1 between handles and between threads of one handle. */
 START_TEST(test_w1_one_writer_at_a_time)
 {
-    kvshm *kv[2] = {in_create(4, 8, 4), in_attach()};
+    kvshm *kv[2] = {make_arena(), in_attach()};
     pthread_t thread[4];
 
     kvshm__sys = kvshm__sys_real;
@@ -142,7 +153,7 @@ static void give_back_third(void)
 
 START_TEST(test_waiter_gets_it_when_it_is_given_back)
 {
-    kvshm *kv = in_create(4, 8, 4);
+    kvshm *kv = make_arena();
 
     owner = in_attach();
     ts_is(kvshm__writer_acquire(owner), 0);
@@ -160,7 +171,7 @@ END_TEST
 /* The dead wake nobody: no sleep is longer than 10 ms, and it watches the half that the owner's number is in. */
 START_TEST(test_sleeps_are_short_and_see_the_owner)
 {
-    kvshm *kv = in_create(4, 8, 4);
+    kvshm *kv = make_arena();
 
     owner = in_attach();
     ts_is(kvshm__writer_acquire(owner), 0);
@@ -177,7 +188,7 @@ END_TEST
 
 START_TEST(test_release_wakes_one_if_someone_sleeps)
 {
-    kvshm *kv = in_create(4, 8, 4);
+    kvshm *kv = make_arena();
 
     KVSHM__STORE(&kv->header->lock.waiters, 2);
     ts_is(kvshm__writer_acquire(kv), 0);
@@ -193,7 +204,7 @@ END_TEST
 /* A call may be cancelled before and after, never inside; also when it was refused. */
 START_TEST(test_no_cancellation_inside)
 {
-    kvshm *kv = in_create(4, 8, 4);
+    kvshm *kv = make_arena();
     int state;
 
     ts_is(kvshm__writer_acquire(kv), 0);
@@ -224,7 +235,7 @@ END_TEST
 
 START_TEST(test_w2_taken_over_from_the_dead)
 {
-    kvshm *kv = in_create(4, 8, 4);
+    kvshm *kv = make_arena();
 
     KVSHM__STORE(word_of(kv), in_dead_number(kv));
     ts_is(kvshm__writer_acquire(kv), 1);
@@ -249,7 +260,7 @@ static int die_with_lock(void *arg)
 
 START_TEST(test_w2_taken_over_from_a_process_that_died)
 {
-    kvshm *kv = in_create(4, 8, 4);
+    kvshm *kv = make_arena();
 
     ck_assert_int_eq(ts_wait(ts_fork(die_with_lock, NULL)), 7);
     ck_assert_uint_ne(KVSHM__LOAD(word_of(kv)), 0);
@@ -262,7 +273,7 @@ END_TEST
 /* The own number with nobody inside: a release that did not come about. Nobody else would give it back. */
 START_TEST(test_w2_own_number_is_taken_over)
 {
-    kvshm *kv = in_create(4, 8, 4);
+    kvshm *kv = make_arena();
 
     KVSHM__STORE(word_of(kv), kv->client);
     ts_is(kvshm__writer_acquire(kv), 1);
@@ -274,7 +285,7 @@ END_TEST
 /* The living are never taken from, however long they stand still. */
 START_TEST(test_w2_never_taken_from_the_living)
 {
-    kvshm *kv = in_create(4, 8, 4);
+    kvshm *kv = make_arena();
 
     owner = in_attach();
     ts_is(kvshm__writer_acquire(owner), 0);
@@ -295,7 +306,7 @@ END_TEST
 /* Told after stall_ms, with who it is; then at once, while it has not moved. */
 START_TEST(test_stalled_is_told_after_stall_ms_then_at_once)
 {
-    kvshm *kv = in_create(4, 8, 4);
+    kvshm *kv = make_arena();
     uint64_t stalls = in_counter(kv, KVSHM__CNT_stalls), began = now_ns;
     char pid[32];
 
@@ -338,7 +349,7 @@ static void owner_moves(void)
 /* An owner that takes turns, or a mender that goes on, has not stopped, however long one waits. */
 START_TEST(test_who_moves_is_not_stalled)
 {
-    kvshm *kv = in_create(4, 8, 4);
+    kvshm *kv = make_arena();
 
     owner = in_attach();
     what_moves = _i ? &owner->header->lock.turn : &owner->header->lock.progress;
@@ -356,7 +367,7 @@ END_TEST
 /* stall_ms 0: told at the first look. */
 START_TEST(test_stall_ms_0_waits_for_nobody)
 {
-    kvshm *kv = in_create(4, 8, 4);
+    kvshm *kv = make_arena();
 
     owner = in_attach();
     KVSHM__STORE(&kv->header->settings.stall_ms, 0);
@@ -380,7 +391,7 @@ static void both_are_stopped(void)
 /* Who was stopped while it waited has not seen the owner stand still. */
 START_TEST(test_a_waiter_that_was_stopped_goes_on_waiting)
 {
-    kvshm *kv = in_create(4, 8, 4);
+    kvshm *kv = make_arena();
 
     owner = in_attach();
     KVSHM__STORE(&kv->header->settings.stall_ms, 250);
@@ -397,7 +408,7 @@ END_TEST
 /* A refusal leaves the handle as it was: its threads are not locked out. */
 START_TEST(test_stalled_gives_the_mutex_back)
 {
-    kvshm *kv = in_create(4, 8, 4);
+    kvshm *kv = make_arena();
 
     owner = in_attach();
     ts_is(kvshm__writer_acquire(owner), 0);
