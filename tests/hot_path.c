@@ -2,8 +2,8 @@
 /*
  * hot_path.c - hits between two marks that a tracer sees; for hot_path_strace.sh
  *
- * hot_path HITS [noise]: the marks are calls of getppid; noise adds a system call between them, to show that the tracer
- * sees one.
+ * hot_path HITS [noise]: the marks are calls of getsid, which the library does not make; noise adds a system call between
+ * them, to show that the tracer sees one.
  */
 #include <stdlib.h>
 #include <unistd.h>
@@ -18,11 +18,11 @@ int main(int argc, char **argv)
 
     if (n == 0 || !hits_make("hot-path", &kv) || !hits(kv, 1000))
         return 1;
-    getppid();
+    getsid(0);
     hit = hits(kv, n);
     if (argc > 2)
         (void)getuid();
-    getppid();
+    getsid(0);
     if (kvshm_detach(kv) != 0 || kvshm_unlink("hot-path", 0) != 0)
         return 1;
     return !hit;
