@@ -68,8 +68,8 @@ START_TEST(test_info_of_a_new_arena)
     ck_assert_uint_eq(info.creator_pid, (uint32_t)getpid());
     ck_assert_uint_gt(info.created_ns, 0);
     ck_assert(info.last_insert_ns == 0 && info.last_evict_ns == 0);
-    ck_assert_uint_eq(info.index_bytes, (20 / 4 + 2) * 64 + 20 * (64 + 64 + 16 + 16));
-    ck_assert_uint_eq(info.token_bytes, 20 * 64);
+    ck_assert_uint_eq(info.index_bytes, (20 / 4 + 2) * 64 + 20 * (128 + 24 + 16 + 16));
+    ck_assert_uint_eq(info.token_bytes, 20 * 32);
 }
 END_TEST
 
