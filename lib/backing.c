@@ -320,7 +320,7 @@ static int add_thp(const struct looking *l, const struct site *last)
 
     if (size == 0)
         return refuse(l->ways, KVSHM_BACKING_THP, -ENODEV, "use another backing",
-                      "this kernel has no transparent hugepages");
+                      "this kernel tells of no transparent hugepages (%s)", THP_SIZE_PATH);
     if (!last->tmpfs)
         return refuse(l->ways, KVSHM_BACKING_THP, -ENODEV,
                       "set KVSHM_DIR to a tmpfs as /dev/shm is one, or ask for another backing",

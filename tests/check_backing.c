@@ -312,7 +312,7 @@ START_TEST(test_no_such_pages)
     host.thp_size = -1;
     refused(KVSHM_BACKING_HUGETLB_2M, 16 * MIB, -ENODEV,
             "KVSHM_DIR is no hugetlbfs of 2M; unset it, or set it to such a mount");
-    refused(KVSHM_BACKING_THP, 16 * MIB, -ENODEV, "this kernel has no transparent hugepages");
+    refused(KVSHM_BACKING_THP, 16 * MIB, -ENODEV, "this kernel tells of no transparent hugepages");
     host.thp_size = 2 * (int64_t)MIB;
     refused(KVSHM_BACKING_THP, 16 * MIB, -ENODEV, " is no tmpfs; ");
 }

@@ -100,7 +100,9 @@ static bool fails(enum call call)
     unsigned nth = ++run_of->made[call];
 
     seen->made[call] = true;
-    ck_assert_uint_lt(nth, CALLS_MAX);
+    ck_assert_msg(nth < CALLS_MAX, "%u calls of %s when %s, call %u, fails by %d", nth,
+                  call_names[call], fault.call < CALLS ? call_names[fault.call] : "none", fault.nth,
+                  fault.error);
     if (!armed || call != fault.call || (fault.on ? nth < fault.nth : nth != fault.nth))
         return false;
     run_of->failed = true;
@@ -481,7 +483,12 @@ static void learn(void)
     armed = false;
     for (enum call call = 0; call < CALLS; call++)
         makes[call] = run_of->made[call];
-    ts_is(code, scene->answer);
+    if (scene->large && code < 0) {
+        printf("%s: %s\n", scene->name, kvshm_errmsg(NULL));
+        memset(makes, 0, sizeof(makes));
+    } else {
+        ts_is(code, scene->answer);
+    }
     if (code >= 0)
         scene->undo(&s);
     after_success = see();
@@ -497,10 +504,10 @@ static void each_occurrence(enum call call, int error, bool on)
     while (run(&with));
 }
 
-/* Whoever is told so again and again tries again for ever, or for as long as it may wait. */
+/* Whoever is told so again and again tries again for ever, or for as long as it may wait: the file never ends. */
 static bool means_again(int error)
 {
-    return error == EINTR || error == EAGAIN;
+    return error == EINTR || error == EAGAIN || error == SHORT;
 }
 
 static void each_errno(enum call call, const int *errors, bool few)
@@ -558,9 +565,8 @@ END_TEST
 /* Calls that sys.h has and no scene here makes. */
 static bool made_by_nobody(const char *name)
 {
-    static const char *const names[] = {"device_bytes", "direct_align", "pages_where",
-                                        "policy_set",  "pwrite",       "sync",         "sync_data",
-                                        "truncate"};
+    static const char *const names[] = {"device_bytes", "direct_align", "pages_where", "policy_set",
+                                        "pwrite",       "sync",         "sync_data",   "truncate"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (strcmp(names[i], name) == 0)
@@ -572,7 +578,8 @@ static bool made_by_nobody(const char *name)
 START_TEST(test_every_call_has_failed)
 {
     for (enum call call = 0; call < CALLS; call++)
-        ck_assert_msg(seen->failed[call] || call == CALL_child_kill || /* made after a failure only */
+        ck_assert_msg(seen->failed[call] ||
+                          call == CALL_child_kill || /* made after a failure only */
                           (!seen->made[call] && made_by_nobody(call_names[call])),
                       "%s has failed in no scene", call_names[call]);
 }
@@ -581,16 +588,23 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("faults");
-    TCase *tcase = tcase_create("faults");
+    TCase *tcase = tcase_create("faults"), *large = tcase_create("large");
+    int small_count = 0;
 
     seen = mmap(NULL, sizeof(*seen), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     run_of = mmap(NULL, sizeof(*run_of), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (seen == MAP_FAILED || run_of == MAP_FAILED)
         return 99;
+    while (small_count < (int)faults_scene_count && !faults_scenes[small_count].large)
+        small_count++;
+    tcase_add_checked_fixture(large, ts_setup, ts_teardown);
+    tcase_add_loop_test(large, test_each_call_fails, small_count, (int)faults_scene_count);
+    if (ts_amount(0, 0, 1) != 0)
+        suite_add_tcase(suite, large);
     tcase_add_checked_fixture(tcase, ts_setup, ts_teardown);
     tcase_add_test(tcase, test_every_call_is_in_the_table);
     tcase_add_test(tcase, test_no_call_is_outside_the_table);
-    tcase_add_loop_test(tcase, test_each_call_fails, 0, (int)faults_scene_count);
+    tcase_add_loop_test(tcase, test_each_call_fails, 0, small_count);
     tcase_add_test(tcase, test_every_call_has_failed); /* after all others */
     suite_add_tcase(suite, tcase);
     return ts_run(suite);

@@ -30,9 +30,11 @@ struct scene {
     int64_t (*step)(struct stage *); /* one public call */
     void (*undo)(struct stage *);    /* after a step that answered >= 0: what else is held by it */
     const int64_t *answers;          /* besides those, and -errno of what failed; ends with 0 */
-    bool again;                      /* an earlier scene makes nearly the same calls */
+    bool again; /* an earlier scene makes nearly the same calls */
+    bool large; /* takes long: in the long form only, and where the host grants what it asks for */
 };
 
+/* The large ones come last. */
 extern const struct scene faults_scenes[];
 extern const size_t faults_scene_count;
 

@@ -217,6 +217,16 @@ static int64_t create_for_group(struct stage *s)
     return kvshm_create("a", &config, KVSHM_POPULATE, &s->made);
 }
 
+/* On transparent hugepages, by name. */
+static int64_t create_thp(struct stage *s)
+{
+    struct kvshm_config config = faults_config();
+
+    config.geometry.page_bytes = UINT64_C(2) << 20;
+    config.backing = KVSHM_BACKING_THP;
+    return kvshm_create("a", &config, 0, &s->made);
+}
+
 static int64_t open_new(struct stage *s)
 {
     struct kvshm_config config = faults_config();
@@ -485,54 +495,59 @@ static int64_t look(struct stage *s)
 #define OF_MAKING                                                                              \
     ANSWERS(-EIO, -EEXIST, -ENOSPC, -ESTALE, KVSHM_E_FORMAT, KVSHM_E_DAMAGED, KVSHM_E_CLIENTS, \
             KVSHM_E_BUSY_CREATORS)
+/* What cannot be looked at is not to be had. */
+#define OF_HUGEPAGES                                                                            \
+    ANSWERS(-ENODEV, -ENOMEM, -EIO, -EEXIST, -ENOSPC, -ESTALE, KVSHM_E_FORMAT, KVSHM_E_DAMAGED, \
+            KVSHM_E_BUSY_CREATORS)
 #define OF_CHANGING ANSWERS(KVSHM_E_STALLED)
 
 const struct scene faults_scenes[] = {
-    {"create", 0, none, create, undo_make, OF_MAKING, false},
-    {"create_for_group", 0, none, create_for_group, undo_make, OF_MAKING, true},
-    {"create_in_turn", 0, none, create_in_turn, undo_make, OF_MAKING, true},
-    {"open_new", 0, none, open_new, undo_make, OF_MAKING, true},
-    {"open_existing", 0, filled, open_existing, undo_make, OF_MAKING, true},
-    {"attach", 0, filled, attach, undo_make, OF_MAKING, false},
-    {"attach_naming", 0, empty, attach_naming, undo_make, OF_MAKING, true},
-    {"attach_reading", 0, filled, attach_reading, undo_make, OF_MAKING, false},
-    {"attach_taking_over", 0, with_dead, attach, undo_make, OF_MAKING, true},
-    {"detach", 0, filled, detach, none, NULL, false},
-    {"detach_reading", 0, with_reader, detach_reader, none, NULL, false},
-    {"detach_device", 0, cancelled_device, detach, none, NULL, true},
-    {"unlink", 0, nobody, unlink_name, none, OF_MAKING, false},
-    {"unlink_busy", -EBUSY, with_other, unlink_name, none, OF_MAKING, true},
-    {"unlink_forced", 0, with_other, unlink_forced, none, OF_MAKING, true},
-    {"list", 0, filled, list, none, NULL, false},
-    {"info", 0, with_dead, info, none, NULL, false},
-    {"stats", 0, filled, stats, none, NULL, false},
-    {"foreach", 0, with_dead, look, none, NULL, false},
-    {"lookup", 0, filled, lookup, undo_lease, NULL, false},
-    {"lookup_miss", KVSHM_MISS, filled, miss, none, NULL, false},
-    {"match", 0, filled, match, undo_lease, NULL, false},
-    {"contains", 0, filled, contains, none, NULL, false},
-    {"copy_out", 2, filled, copy_out, none, NULL, false},
-    {"copy_out_reading", 2, with_reader, copy_out_reading, none, NULL, false},
-    {"lease_tag", 0, leased, tag, none, NULL, false},
-    {"release", 0, leased, release, none, NULL, false},
-    {"reserve", 0, filled, reserve, undo_reserve, NULL, false},
-    {"reserve_evicting", 0, filled, reserve_all, undo_reserve, NULL, false},
-    {"reserve_sweeping", 0, with_dead, reserve_all, undo_reserve, ANSWERS(-ENOSPC), false},
-    {"reserve_beside_stalled", KVSHM_E_STALLED, stalled, reserve, none, NULL, false},
-    {"reserve_taking_over", 0, owner_died, reserve, undo_reserve, OF_CHANGING, false},
-    {"reserve_waking", 0, someone_waits, reserve, undo_reserve, NULL, false},
-    {"cancel", 0, reserved, cancel, none, NULL, false},
-    {"insert", 0, reserved, insert, none, NULL, false},
-    {"insert_holding", 0, reserved_behind_head, insert_holding, undo_lease, NULL, false},
-    {"insert_replacing", KVSHM_REPLACED, reserved_for_key, insert_key, none, NULL, false},
-    {"remove", 0, filled, take_away, none, NULL, false},
-    {"evict", 1, filled, evict, none, NULL, false},
-    {"evict_leased", 1, leased, evict, none, NULL, false},
-    {"evict_beside_dead", 1, with_dead, evict, none, ANSWERS(0), false},
-    {"clear", 0, filled, clear, none, NULL, false},
-    {"clear_leased", 0, leased, clear, none, NULL, false},
-    {"clear_beside_dead", 0, with_dead, clear, none, NULL, false},
-    {"join", 0, with_other, join, undo_join, NULL, false},
-    {"leave", 0, joined, leave, none, NULL, false},
+    {"create", 0, none, create, undo_make, OF_MAKING, false, false},
+    {"create_for_group", 0, none, create_for_group, undo_make, OF_MAKING, true, false},
+    {"create_in_turn", 0, none, create_in_turn, undo_make, OF_MAKING, true, false},
+    {"open_new", 0, none, open_new, undo_make, OF_MAKING, true, false},
+    {"open_existing", 0, filled, open_existing, undo_make, OF_MAKING, true, false},
+    {"attach", 0, filled, attach, undo_make, OF_MAKING, false, false},
+    {"attach_naming", 0, empty, attach_naming, undo_make, OF_MAKING, true, false},
+    {"attach_reading", 0, filled, attach_reading, undo_make, OF_MAKING, false, false},
+    {"attach_taking_over", 0, with_dead, attach, undo_make, OF_MAKING, true, false},
+    {"detach", 0, filled, detach, none, NULL, false, false},
+    {"detach_reading", 0, with_reader, detach_reader, none, NULL, false, false},
+    {"detach_device", 0, cancelled_device, detach, none, NULL, true, false},
+    {"unlink", 0, nobody, unlink_name, none, OF_MAKING, false, false},
+    {"unlink_busy", -EBUSY, with_other, unlink_name, none, OF_MAKING, true, false},
+    {"unlink_forced", 0, with_other, unlink_forced, none, OF_MAKING, true, false},
+    {"list", 0, filled, list, none, NULL, false, false},
+    {"info", 0, with_dead, info, none, NULL, false, false},
+    {"stats", 0, filled, stats, none, NULL, false, false},
+    {"foreach", 0, with_dead, look, none, NULL, false, false},
+    {"lookup", 0, filled, lookup, undo_lease, NULL, false, false},
+    {"lookup_miss", KVSHM_MISS, filled, miss, none, NULL, false, false},
+    {"match", 0, filled, match, undo_lease, NULL, false, false},
+    {"contains", 0, filled, contains, none, NULL, false, false},
+    {"copy_out", 2, filled, copy_out, none, NULL, false, false},
+    {"copy_out_reading", 2, with_reader, copy_out_reading, none, NULL, false, false},
+    {"lease_tag", 0, leased, tag, none, NULL, false, false},
+    {"release", 0, leased, release, none, NULL, false, false},
+    {"reserve", 0, filled, reserve, undo_reserve, NULL, false, false},
+    {"reserve_evicting", 0, filled, reserve_all, undo_reserve, NULL, false, false},
+    {"reserve_sweeping", 0, with_dead, reserve_all, undo_reserve, ANSWERS(-ENOSPC), false, false},
+    {"reserve_beside_stalled", KVSHM_E_STALLED, stalled, reserve, none, NULL, false, false},
+    {"reserve_taking_over", 0, owner_died, reserve, undo_reserve, OF_CHANGING, false, false},
+    {"reserve_waking", 0, someone_waits, reserve, undo_reserve, NULL, false, false},
+    {"cancel", 0, reserved, cancel, none, NULL, false, false},
+    {"insert", 0, reserved, insert, none, NULL, false, false},
+    {"insert_holding", 0, reserved_behind_head, insert_holding, undo_lease, NULL, false, false},
+    {"insert_replacing", KVSHM_REPLACED, reserved_for_key, insert_key, none, NULL, false, false},
+    {"remove", 0, filled, take_away, none, NULL, false, false},
+    {"evict", 1, filled, evict, none, NULL, false, false},
+    {"evict_leased", 1, leased, evict, none, NULL, false, false},
+    {"evict_beside_dead", 1, with_dead, evict, none, ANSWERS(0), false, false},
+    {"clear", 0, filled, clear, none, NULL, false, false},
+    {"clear_leased", 0, leased, clear, none, NULL, false, false},
+    {"clear_beside_dead", 0, with_dead, clear, none, NULL, false, false},
+    {"join", 0, with_other, join, undo_join, NULL, false, false},
+    {"leave", 0, joined, leave, none, NULL, false, false},
+    {"create_thp", 0, none, create_thp, undo_make, OF_HUGEPAGES, false, true},
 };
 const size_t faults_scene_count = sizeof(faults_scenes) / sizeof(faults_scenes[0]);
