@@ -185,6 +185,7 @@ SCRIPT_TESTS = \
 	tests/musl.sh \
 	tests/mutants_table.sh \
 	tests/readme_example.sh \
+	tests/tool_backing.sh \
 	tests/tool_ctl.sh \
 	tests/tool_manual.sh \
 	tests/tool_servers.sh \
@@ -324,6 +325,7 @@ EXTRA_DIST += \
 	tests/mutants_list.py \
 	tests/only.h \
 	tests/runner \
+	tests/tool_backing.expected \
 	tests/tool_ctl.expected \
 	tests/tool_lib.sh \
 	tests/tool_servers.expected \

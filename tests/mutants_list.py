@@ -1007,7 +1007,43 @@ DAMAGE = [
       'A stray write through a lease changes the page.'),
 ]
 
-MUTANTS = LEASE + WRITER + FRAMES + INDEX + PAGES + EVICT + INSERT + MEND + RECENCY + CLIENT + CACHE + HOSTS + \
+BACKING = [
+    M('backing-hugepages-assumed',
+      ('backing.c', '    if (had >= all)\n        return 0;\n', '    if (had <= all)\n        return 0;\n'),
+      'check_backing:test_had_is_what_was_counted',
+      'Transparent hugepages that were asked for are taken for had.'),
+    M('backing-auto-takes-any',
+      ('backing.c', 'had >= all / 2', 'had > 0'),
+      'check_backing:test_auto_takes_half',
+      'One hugepage makes an arena of hugepages.'),
+    M('backing-promised-pages-counted',
+      ('backing.c', 'less(free_pages, promised)', 'less(free_pages, 0)'),
+      'check_backing:test_pools',
+      'Pages of the pool that are promised to others count as free.'),
+    M('backing-few-hugepages',
+      ('backing.c', 'if (i + 1 < ways->count && needed < PAGES_MIN)', 'if (0)'),
+      'check_backing:test_auto_makes_no_few_hugepages',
+      'auto rounds small arenas up to hugepages.'),
+    M('backing-first-mount',
+      ('backing.c', 'site.pages_free > best_free', 'false'),
+      'check_hugepages:test_choice_of_a_mount',
+      'The first mount is taken, and not the one with room.'),
+    M('backing-unaligned',
+      ('backing.c', 'first = (whole & ~(uintptr_t)(align - 1)) + align;', 'first = whole + 4096;'),
+      'check_hugepages:test_thp',
+      'Mappings begin anywhere, so that hugepages are mapped as small ones.'),
+    M('place-same-mount-twice',
+      ('place.c', 'if (at < places->count && !before(new, &places->place[at]))', 'if (0)'),
+      'check_hugepages:test_choice_of_a_mount',
+      'A directory that is mounted twice is two places.'),
+    M('place-first-only',
+      ('place.c', 'for (unsigned i = 0; i < places->count; i++) {\n        int code = places->place[i].closed',
+       'for (unsigned i = 0; i < 1; i++) {\n        int code = places->place[i].closed'),
+      'check_hugepages:test_names_of_all_places',
+      'Names are looked up in one place.'),
+]
+
+MUTANTS = BACKING + LEASE + WRITER + FRAMES + INDEX + PAGES + EVICT + INSERT + MEND + RECENCY + CLIENT + CACHE + HOSTS + \
     RING + DAMAGE + ORDER
 
 # Why a change of memory order does not show. "Redundant" is said where the other thing that orders is named.
