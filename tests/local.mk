@@ -165,6 +165,7 @@ tests_check_tsan_SOURCES = \
 	tests/stress.h
 
 SCRIPT_TESTS = \
+	tests/attach_cost.sh \
 	tests/bench_count.sh \
 	tests/bench_demo.sh \
 	tests/bench_generate.sh \
@@ -212,6 +213,8 @@ tests_hot_path_SOURCES = \
 	tests/hits.h \
 	tests/hot_path.c
 tests_hot_path_LDADD = lib/libkvshm-internal.la
+check_PROGRAMS += tests/attach_cost
+tests_attach_cost_LDADD = lib/libkvshm-internal.la
 check_PROGRAMS += tests/bench_scribble
 tests_bench_scribble_LDADD = lib/libkvshm-internal.la
 

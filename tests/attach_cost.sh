@@ -1,0 +1,63 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# An attach costs the same system calls and page faults whatever the size of the arena: 1 MiB beside 256 MiB, in the long
+# form beside 8 GiB.
+
+set -u
+: "${abs_top_builddir:?}"
+
+if ! strace -o "$TMPDIR/trace" true 2>"$TMPDIR/said"; then
+    cat "$TMPDIR/said"
+    echo "strace cannot trace here"
+    exit 77
+fi
+
+# The sanitizers' look for leaks cannot run under a tracer.
+ASAN_OPTIONS=detect_leaks=0
+export ASAN_OPTIONS
+
+small=1048576
+large=268435456
+[ -z "${KVSHM_TEST_LONG-}" ] || large=8589934592
+
+cost=$abs_top_builddir/tests/attach_cost
+
+# measure BYTES FLAGS: leaves the names of the system calls in calls.BYTES, and the page faults in faults.BYTES
+measure()
+{
+    "$cost" create "$1" && "$cost" attach "$2" >"$TMPDIR/faults.$1" &&
+        strace -o "$TMPDIR/trace" "$cost" attach "$2" >/dev/null && "$cost" remove || return 1
+    awk '/getppid\(/ { marks++; next }
+        marks == 1 { sub(/\(.*/, ""); print }
+        END { if (marks != 2) print "marks: " marks + 0 }' "$TMPDIR/trace" >"$TMPDIR/calls.$1"
+}
+
+# result NUMBER NAME STATUS
+result()
+{
+    if [ "$3" = 0 ]; then
+        echo "ok $1 - $2"
+    else
+        echo "not ok $1 - $2"
+    fi
+}
+
+number=0
+for flags in 0 1; do
+    what=writer
+    [ $flags = 0 ] || what=reader
+    measure $small $flags && measure $large $flags
+    measured=$?
+    same=1
+    [ $measured = 0 ] && [ -s "$TMPDIR/calls.$small" ] && diff -u "$TMPDIR/calls.$small" "$TMPDIR/calls.$large" &&
+        same=0
+    number=$((number + 1))
+    result $number "system calls of a $what" $same
+    few=1
+    [ $measured = 0 ] && echo "# page faults: $(cat "$TMPDIR/faults.$small"), $(cat "$TMPDIR/faults.$large")" &&
+        [ "$(cat "$TMPDIR/faults.$large")" -le "$(cat "$TMPDIR/faults.$small")" ] && few=0
+    number=$((number + 1))
+    result $number "page faults of a $what" $few
+done
+echo "1..$number"
