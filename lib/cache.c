@@ -611,8 +611,9 @@ KVSHM_API void kvshm_cancel(kvshm *kv, struct kvshm_reservation *r)
         KVSHM__STORE_REL(&kvshm__own_reservations(kv)[r->word], KVSHM__RESERVATION_CANCELLED);
         KVSHM__STORE_REL(&kv->header->sweep_wanted, 1);
         kvshm__count(kv, KVSHM__CNT_cancelled_pages, r->pages);
-        kvshm__private_free(r->frames);
     }
+    if (kv && r->word < kv->max_leases)
+        kvshm__private_free(r->frames); /* a child's copy too */
     memset(r, 0, sizeof(*r));
 }
 

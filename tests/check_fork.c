@@ -16,6 +16,7 @@
 #include "client.h"
 #include "fork.h"
 #include "inside.h"
+#include "private.h"
 #include "support.h"
 #include "sys.h"
 
@@ -264,6 +265,7 @@ static int every_call_is_refused(void)
     kvshm_release(kv, &held.lease);
     kvshm_cancel(kv, &held.r);
     ts_need(kvshm_detach(parent_reader) == 0 && kvshm_detach(kv) == 0);
+    ts_need(kvshm__private_bytes() == 0); /* of the child's own copy */
     return 0;
 }
 

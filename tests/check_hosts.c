@@ -778,11 +778,13 @@ END_TEST
 
 int main(int argc, char **argv)
 {
-    Suite *suite = suite_create("hosts");
-    TCase *tcase = tcase_create("hosts");
+    Suite *suite;
+    TCase *tcase;
 
     if (argc == 2)
         return strcmp(argv[1], "fds") == 0 ? look_for_segment() : stay();
+    suite = suite_create("hosts");
+    tcase = tcase_create("hosts");
     self = realpath("/proc/self/exe", NULL);
     tcase_add_checked_fixture(tcase, setup, ts_teardown);
     tcase_add_test(tcase, test_pid_namespaces);
