@@ -334,6 +334,8 @@ static void look(struct scene *s)
         copy(s, &prefix, 0);
         if (!prefix.tokens) {
             prefix.n = 0;
+            copy(s, &prefix, 0);
+            copy(s, &prefix, 1);
             DO(DM_PEEK, kvshm_lookup(s->kv, &prefix, KVSHM_PEEK, &lease));
         } else {
             copy(s, &prefix, 1);
