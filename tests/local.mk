@@ -315,6 +315,19 @@ MUTANTS_FLAGS = --jobs 2
 check-mutants:
 	$(PYTHON) $(srcdir)/tests/mutants.py $(MUTANTS_FLAGS) .
 
+# The check of a segment's header, fed by clang's libFuzzer for so many seconds. No part of make check.
+FUZZ_CC = clang
+FUZZ_S = 60
+.PHONY: fuzz-segment
+fuzz-segment:
+	@mkdir -p tests
+	$(FUZZ_CC) -std=gnu11 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+	  $(DEFS) $(AM_CPPFLAGS) $(CPPFLAGS) -o tests/fuzz_segment $(srcdir)/tests/fuzz_segment.c \
+	  $(filter %.c,$(lib_libkvshm_internal_la_SOURCES:lib/%=$(srcdir)/lib/%)) $(LIBS) $(URING_LIBS)
+	tests/fuzz_segment -max_total_time=$(FUZZ_S) -max_len=4096
+CLEANFILES += tests/fuzz_segment
+EXTRA_DIST += tests/fuzz_segment.c
+
 EXTRA_DIST += \
 	tests/bench_count.py \
 	tests/bench_interrupt.py \
