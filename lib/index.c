@@ -420,7 +420,8 @@ static uint32_t whole_suggested(const kvshm *kv, const struct kvshm_prefix *pref
     while (done < whole) {
         uint32_t n = whole - done < SUGGESTED ? whole - done : SUGGESTED, low = 0, high = n;
         kvshm__hash_pages(kv->secret, *hash, prefix->tokens + (size_t)done * m, m, n, hashes);
-        fetch_buckets(kv, hashes[n - 1]);
+        for (uint32_t i = n; i > 0; i -= i < GUESSED ? i : GUESSED)
+            fetch_buckets(kv, hashes[i - 1]);
         /* low have a word, more than high have none; the last one is asked first. */
         for (uint32_t i = n; low < high; i = low + (high - low + 1) / 2) {
             if (is_named(kv, hashes[i - 1]))
@@ -430,6 +431,8 @@ static uint32_t whole_suggested(const kvshm *kv, const struct kvshm_prefix *pref
         }
         if (low > 0)
             *hash = hashes[low - 1];
+        for (uint32_t i = low; i > 0; i -= i < GUESSED ? i : GUESSED)
+            fetch_page(kv, hashes[i - 1], i == low);
         done += low;
         if (low < n)
             break;

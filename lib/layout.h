@@ -18,6 +18,10 @@
  * Numbers: a record number or frame number is 0 .. count - 1; where 0 has to mean "none" the number is stored
  * plus one, and the field's name ends in 1.
  *
+ * Bytes of the index besides tokens, for each page, whether or not an entry ends there: record 128, links 24, index words
+ * 16, heap 16, and 16 of the frame's owner: 200. Of these 48 are there for an entry that ends at the page (stamp, policy,
+ * heap, 16 of the caller's), 152 for the page.
+ *
  * Room for what comes later, so that it needs no change of this layout:
  *   slots and transfers, event ring, limits of tenants   free entries of the directory, kinds 11 to 14 below
  *   slot of a page                                       kvshm_record.slot (a word outside the sequence)

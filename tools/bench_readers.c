@@ -75,7 +75,7 @@ static int read_slices(struct bench_bed *bed, int number, int ask, int answer)
     CPU_SET(cpu[number], &set);
     sched_setaffinity(0, sizeof(set), &set);
     bed->random = bench_mix(bed->options->seed + (uint64_t)number + 1);
-    if (kvshm_attach(bed->arena.name, NULL, 0, &bed->kv) < 0) {
+    if (kvshm_attach(bed->arena.name, NULL, KVSHM_POPULATE, &bed->kv) < 0) {
         tool_error("attach: %s", kvshm_errmsg(NULL));
         return 1;
     }
