@@ -83,7 +83,8 @@ static bool look_at_closed(const struct kvshm__mount *mount, struct kvshm__place
         status.st_dev != mount->device ||
         !kvshm__mounts_option(mount->options, "pagesize", size, sizeof(size)))
         return false;
-    place->page_size = strtoull(size, &unit, 10) << (*unit == 'K' ? 10 : *unit == 'M' ? 20 : 30);
+    place->page_size = strtoull(size, &unit, 10);
+    place->page_size <<= *unit == 'K' ? 10 : *unit == 'M' ? 20 : 30;
     place->device = status.st_dev;
     place->inode = status.st_ino;
     place->closed = true;
