@@ -126,6 +126,8 @@ START_TEST(test_containers)
         {MOUNTS, "35 31 0:32 /a/b /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"},
         {"/sys/fs/cgroup/memory.max", "1048576\n"},
         {"/sys/fs/cgroup/memory.current", "0\n"},
+        {"/sys/fs/cgroupc/memory.max", "1048576\n"},
+        {"/sys/fs/cgroupc/memory.current", "0\n"},
         {NULL, NULL},
     };
     const struct file outside[] = {

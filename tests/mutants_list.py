@@ -1212,8 +1212,56 @@ BACKING = [
       'Names are looked up in one place.'),
 ]
 
+SPACE = [
+    M('limit-of-groups-above-not-read',
+      ('limit.c', '        if (memory_room(&group, room) && !fits(room, needed))\n            return true;\n    } while (go_up(&group));',
+       '        if (memory_room(&group, room) && !fits(room, needed))\n            return true;\n    } while (0);'),
+      'check_limit:test_version_2 check_limit:test_memory_cgroup',
+      'Only the own memory cgroup is read, not those above it.'),
+    M('limit-page-cache-counted',
+      ('limit.c', '    if (limited)\n        read_cache(group, room);\n', ''),
+      'check_limit:test_version_2',
+      'Page cache of a memory cgroup counts as in use.'),
+    M('limit-of-others-read',
+      ('limit.c', "    if (*name != '\\0' && *name != '/')\n        return NULL;\n", ''),
+      'check_limit:test_containers',
+      'A cgroup whose name begins as the own does is taken for one above.'),
+    M('populate-host-handlers',
+      ('sys.c', 'OUTCOME(syscall(SYS_clone, 0, 0, 0, 0, 0));', 'OUTCOME(fork());'),
+      'check_populate:test_hosts_with_children',
+      'The children are made by fork: handlers of the host run, and it is sent SIGCHLD.'),
+    M('populate-signals-of-the-host',
+      ('populate.c', '    code = kvshm__sys.signals(&all, &before);\n', '    code = kvshm__sys.signals(NULL, &before);\n'),
+      'check_populate:test_what_a_child_is',
+      'Signals reach the children, and the handlers of the host in them.'),
+    M('populate-not-preferred',
+      ('populate.c', '    ask_to_be_preferred();\n    code', '    code'),
+      'check_populate:test_what_a_child_is',
+      'The OOM killer does not prefer the children.'),
+    M('populate-keeps-descriptors',
+      ('populate.c', '    kvshm__sys.keep_only(work->request->fd);\n', ''),
+      'check_populate:test_what_a_child_is',
+      'The children keep the descriptors of the host open.'),
+    M('populate-outlives-the-creator',
+      ('sys.c', 'prctl(PR_SET_PDEATHSIG, SIGKILL)', 'prctl(PR_SET_PDEATHSIG, 0)'),
+      'check_populate:test_creator_dies',
+      'The children of a creator that died go on.'),
+    M('populate-death-not-told',
+      ('populate.c', '    return signal != 0 ? killed(work, signal) : 0;\n', '    return 0;\n'),
+      'check_populate:test_a_child_is_killed',
+      'A child that was killed has done its work.'),
+    M('numa-not-looked-at',
+      ('populate.c', 'work.count_nodes = numa.set != KVSHM_NUMA_LOCAL;', 'work.count_nodes = false;'),
+      'check_numa:test_interleaved check_numa:test_preferred',
+      'What was asked for of nodes is taken for what was had.'),
+    M('numa-refusal-of-what-nobody-asked',
+      ('numa.c', 'return asked == KVSHM_NUMA_AUTO ? 0 : refused', 'return refused'),
+      'check_numa:test_hosts_that_refuse',
+      'Where policies are forbidden no arena can be made, though none was asked for.'),
+]
+
 MUTANTS = BACKING + LEASE + WRITER + FRAMES + INDEX + PAGES + EVICT + INSERT + MEND + RECENCY + CLIENT + CACHE + HOSTS + \
-    RING + DAMAGE + ORDER
+    RING + DAMAGE + SPACE + ORDER
 
 # Why a change of memory order does not show. "Redundant" is said where the other thing that orders is named.
 X86 = 'x86-64 orders this without it, and the compilers keep the order of atomic accesses.'
