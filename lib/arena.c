@@ -67,15 +67,9 @@ static int new_handle(const char *name, kvshm **out)
     return 0;
 }
 
-/* Of two bitmaps of all records. */
-static size_t scratch_bytes(const kvshm *kv)
-{
-    return 2 * kv->bitmap_words * sizeof(*kv->scratch);
-}
-
 static void free_private(kvshm *kv)
 {
-    kvshm__private_unmap(kv->scratch, scratch_bytes(kv));
+    kvshm__private_free(kv->scratch);
     kvshm__private_free(kv->fixed);
     if (kvshm__fork_remove(kv))
         kvshm__private_free(kv);
@@ -275,19 +269,9 @@ static int compare(const kvshm *kv, const struct kvshm__config *expect)
 
 static int become_client(kvshm *kv, const struct kvshm__config *expect)
 {
-    void *scratch = NULL;
     int code = kvshm__segment_reopen(kv->fd, kv->path, &kv->quiet_fd);
 
-    if (code == 0)
-        code = kvshm__client_take(kv, expect->label);
-    if (code < 0)
-        return code;
-    code = kvshm__private_map(scratch_bytes(kv), &scratch);
-    kv->scratch = scratch;
-    if (code < 0)
-        return kvshm__fail(code, "no memory for two bitmaps of %u records: %s", kv->record_count,
-                           kvshm_strerror(code));
-    return 0;
+    return code == 0 ? kvshm__client_take(kv, expect->label) : code;
 }
 
 /*

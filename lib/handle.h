@@ -71,7 +71,8 @@ struct kvshm {
     uint64_t stalled_turn;        /* and at which turn, */
     uint64_t stalled_progress;    /* and progress */
     uint32_t pinned1;             /* under the writer lock: a page that an insert is at, not to be taken away; 0: none */
-    uint64_t *scratch;            /* under the writer lock: two bitmaps of records, bitmap_words each */
+    _Atomic(uint64_t *) scratch;  /* made at the first change; its content under the writer lock: two bitmaps of records,
+                                     bitmap_words each */
     uint64_t bitmap_words;
     uint64_t limbo_left;          /* under the writer lock: pages that the last sweep of a clear left in limbo */
     _Atomic(uint32_t) hint_count;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "mend.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "client.h"
@@ -8,9 +9,25 @@
 #include "fork.h"
 #include "frames.h"
 #include "message.h"
+#include "private.h"
 #include "recency.h"
 #include "sys.h"
 #include "writer.h"
+
+/* The bitmaps are made at a handle's first change, so that an attach costs the same whatever the arena's size. */
+static int make_scratch(kvshm *kv)
+{
+    uint64_t *none = NULL, *made;
+
+    if (kv->scratch != NULL)
+        return 0;
+    made = kvshm__private_alloc(2 * kv->bitmap_words * sizeof(*made));
+    if (made == NULL)
+        return kvshm__fail(-ENOMEM, "no memory for two bitmaps of %u records", kv->record_count);
+    if (!atomic_compare_exchange_strong(&kv->scratch, &none, made))
+        kvshm__private_free(made); /* another thread was faster */
+    return 0;
+}
 
 int kvshm__mend_lock(kvshm *kv)
 {
@@ -31,6 +48,9 @@ int kvshm__mend_lock(kvshm *kv)
     if (st.st_nlink == 0)
         return kvshm__fail(KVSHM_E_UNLINKED, "arena %s was unlinked: leases stay good, writing has ended; detach and "
                            "open the name again", kv->name);
+    err = make_scratch(kv);
+    if (err < 0)
+        return err;
     int got = kvshm__writer_acquire(kv);
     if (got < 0)
         return got;

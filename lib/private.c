@@ -20,9 +20,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-
-#include "sys.h"
 
 #define LINE 64
 
@@ -111,23 +108,6 @@ void kvshm__private_free(void *memory)
         dallocx(whole, JEMALLOC_NO_CACHE);
     else
         free(whole);
-}
-
-int kvshm__private_map(size_t size, void **memory)
-{
-    int code = kvshm__sys.map(size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, memory);
-
-    if (code == 0)
-        atomic_fetch_add_explicit(&held_bytes, size, memory_order_relaxed);
-    return code;
-}
-
-void kvshm__private_unmap(void *memory, size_t size)
-{
-    if (memory == NULL)
-        return;
-    kvshm__sys.unmap(memory, size);
-    atomic_fetch_sub_explicit(&held_bytes, size, memory_order_relaxed);
 }
 
 uint64_t kvshm__private_bytes(void)

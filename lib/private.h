@@ -17,13 +17,6 @@ void *kvshm__private_alloc(size_t size) __attribute__((malloc));
 /* Give it back; memory may be NULL. Any thread, also in a forked child. */
 void kvshm__private_free(void *memory);
 
-/*
- * The same from the kernel, in pages of its own, not through an allocator: it costs one call and no page fault, however
- * large it is. size is not 0. 0 and *memory, or -errno. kvshm__private_unmap() takes the same size; memory may be NULL.
- */
-int kvshm__private_map(size_t size, void **memory);
-void kvshm__private_unmap(void *memory, size_t size);
-
 /* Bytes asked for and not given back, of all handles together. */
 uint64_t kvshm__private_bytes(void);
 

@@ -1036,7 +1036,7 @@ HOSTS = [
       'check_faults:test_each_call_fails',
       'That a path has too many links is answered without a sentence.', whole=True),
     M('bitmaps-kept',
-      ('arena.c', '    kvshm__private_unmap(kv->scratch, scratch_bytes(kv));\n', ''),
+      ('arena.c', '    kvshm__private_free(kv->scratch);\n', ''),
       'check_faults:test_each_call_fails',
       'A handle that goes leaves its bitmaps behind.'),
     M('detach-under-a-call',
