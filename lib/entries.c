@@ -49,11 +49,11 @@ static bool read_entry(const kvshm *kv, uint32_t record, struct kvshm_entry *e)
     there = there && kvshm__pages_shaped(kv, e->pages - 1, length);
     e->tokens = (e->pages - 1) * kv->page_tokens + (length & KVSHM__LENGTH);
     e->key_only = length & KVSHM__KEY_ONLY;
-    const kvshm_a64 *page_id = kvshm__page_id(kv, record, length);
-    e->page_id[0] = KVSHM__LOAD((kvshm_a64 *)&page_id[0]);
-    e->page_id[1] = KVSHM__LOAD((kvshm_a64 *)&page_id[1]);
+    const kvshm_a64 *text = kvshm__text(kv, record);
+    e->page_id[0] = KVSHM__LOAD((kvshm_a64 *)&r->page_id[0]);
+    e->page_id[1] = KVSHM__LOAD((kvshm_a64 *)&r->page_id[1]);
     for (int i = 0; i < KVSHM_KEY_BYTES / 8; i++)
-        words[i] = KVSHM__LOAD((kvshm_a64 *)&r->own[i]);
+        words[i] = KVSHM__LOAD((kvshm_a64 *)&text[i]);
     if (e->key_only)
         memcpy(e->key, words, sizeof(words));
     return there && !kvshm__seq_read_retry(&r->seq, seq) && kvshm__index_word_of(kv, record);

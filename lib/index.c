@@ -182,8 +182,10 @@ static HOT enum look look_at_word(const kvshm *kv, kvshm_a64 *at, const struct a
         if (word >> 32 != (uint32_t)aim->hash || record == KVSHM__NO_RECORD)
             return NO;
         uint64_t place = 0;
-        if (!aim->spec || aim->spec->key)
+        if (!aim->spec || aim->spec->key) {
+            __builtin_prefetch(kvshm__text(kv, record));
             __builtin_prefetch(&kv->records[record].stamp, 1);
+        }
         out->record = record;
         enum look answer = look_at(kv, aim, out, &place);
         if (answer == YES) {

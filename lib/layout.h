@@ -27,7 +27,7 @@
  *   slot of a page                                       kvshm_record.slot (a word outside the sequence)
  *   states of a place: leaving, restoring                KVSHM__PLACE_LEAVING (readers know it), KVSHM__PLACE_RESTORING
  *   8 bytes of a policy beside each recency stamp        kvshm_record.policy
- *   16 bytes of the caller's in an entry                 kvshm_record.own[2] and [3], of a key's page words 2 and 3 of its text
+ *   16 bytes of the caller's in an entry                 kvshm_record.caller
  *   settings of a second tier                            kvshm_settings: wait_ms, admission, watermarks, spill_bytes
  *   I/O engine of a client and its reason                kvshm_client.engine, .engine_reason
  *   the quiet byte                                       taken and asked by client.c from the start
@@ -320,9 +320,6 @@ enum kvshm_place_state {
  * record and its place is NONE. seq is never reset, so a child can name its parent by number and sequence; it begins at
  * the record's number + 1 in its high half, so no two records share one, and of a link of which one half is damaged
  * number and sequence do not agree. Fields not marked S stand outside the sequence.
- *
- * A page of a key-only entry has its key beside its stamp, and its page id and the caller's bytes where others have
- * tokens: who looks a key up reads the stamp in any case, and nothing further than this record.
  */
 struct kvshm_record {
     kvshm_a64 seq;        /* lock */
@@ -342,8 +339,8 @@ struct kvshm_record {
     kvshm_a64 policy;     /* room */
     kvshm_a64 slot;       /* room: slot of the spill file */
     kvshm_a64 hash;       /* S: placement hash of the prefix that ends here */
-    kvshm_a64 own[4];     /* S: page id (opening id, counter; never used twice) and room for 16 bytes of the caller's;
-                             KVSHM__KEY_ONLY: the 32-byte key (pages.h, kvshm__page_id) */
+    kvshm_a64 page_id[2]; /* S: opening id, counter; never used twice */
+    kvshm_a64 caller[2];  /* room: 16 bytes of the caller's */
 };
 static_assert(sizeof(struct kvshm_record) == 2 * KVSHM__LINE, "layout");
 static_assert(offsetof(struct kvshm_record, stamp) == KVSHM__LINE, "layout");
@@ -364,8 +361,8 @@ static_assert(sizeof(struct kvshm_links) == 24, "layout");
 #define KVSHM__LIST_END 0xffffffffu
 
 /*
- * The text of a page: 64-bit words, S, text_stride bytes a record. Token ids, two a word, the last padded with 0. Of a
- * page of a key-only entry: page id and 16 bytes of the caller's.
+ * The text of a page: 64-bit words, S, text_stride bytes a record. Token ids, two a word, the last padded with 0; or the
+ * 32-byte key.
  */
 #define KVSHM__TEXT_BYTES_MIN 32
 

@@ -13,19 +13,19 @@ static struct kvshm_derived *derived(const kvshm *kv)
 static void text_write(kvshm *kv, uint32_t record, const struct kvshm__page_spec *spec)
 {
     struct kvshm_record *r = &kv->records[record];
-    kvshm_a64 *text = kvshm__text(kv, record), *page_id = kvshm__page_id(kv, record, spec->length);
+    kvshm_a64 *text = kvshm__text(kv, record);
 
     KVSHM__STORE(&r->adapter_id, spec->adapter_id);
     KVSHM__STORE(&r->tenant, spec->tenant);
-    KVSHM__STORE(&page_id[0], kv->header->fixed.opening_id);
-    KVSHM__STORE(&page_id[1], KVSHM__LOAD(&kv->header->next_page_id));
-    KVSHM__STORE(&page_id[2], 0); /* the caller's */
-    KVSHM__STORE(&page_id[3], 0);
+    KVSHM__STORE(&r->page_id[0], kv->header->fixed.opening_id);
+    KVSHM__STORE(&r->page_id[1], KVSHM__LOAD(&kv->header->next_page_id));
+    KVSHM__STORE(&r->caller[0], 0);
+    KVSHM__STORE(&r->caller[1], 0);
     if (spec->key) {
         uint64_t in[KVSHM_KEY_BYTES / 8];
         memcpy(in, spec->key, sizeof(in));
         for (uint32_t i = 0; i < KVSHM_KEY_BYTES / 8; i++)
-            KVSHM__STORE(&r->own[i], in[i]);
+            KVSHM__STORE(&text[i], in[i]);
         return;
     }
     for (uint32_t i = 0; i + 2 <= spec->length; i += 2)

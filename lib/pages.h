@@ -198,14 +198,8 @@ static inline __attribute__((always_inline)) bool kvshm__text_equal(const kvshm 
         KVSHM__LOAD((kvshm_a64 *)&r->tenant) != spec->tenant)
         return false;
     if (spec->key)
-        return kvshm__words_equal(r->own, spec->key, KVSHM_KEY_BYTES / 8);
+        return kvshm__words_equal(kvshm__text(kv, record), spec->key, KVSHM_KEY_BYTES / 8);
     return kvshm__tokens_equal(kvshm__text(kv, record), spec->tokens, spec->length, kvshm__words_equal);
-}
-
-/* The two words of a page's id, and then the two of the caller's, as its length says where they stand. */
-static inline kvshm_a64 *kvshm__page_id(const kvshm *kv, uint32_t record, uint32_t length)
-{
-    return length & KVSHM__KEY_ONLY ? kvshm__text(kv, record) : kv->records[record].own;
 }
 
 #endif /* KVSHM_PAGES_H */

@@ -261,7 +261,7 @@ static uint64_t hash_anew(const kvshm *kv, uint32_t record)
     uint64_t tenant = KVSHM__LOAD((kvshm_a64 *)&r->tenant);
 
     if (key_only(kv, record))
-        return kvshm__hash_key(kv->secret, adapter, tenant, (const uint8_t *)r->own,
+        return kvshm__hash_key(kv->secret, adapter, tenant, (const uint8_t *)kvshm__text(kv, record),
                                length_of(kv, record) & KVSHM__KEY_END ? KVSHM__KEY_DEEPEST : depth);
     return kvshm__hash_page(kv->secret,
                             parent == KVSHM__NO_RECORD
@@ -331,7 +331,7 @@ static int by_hash(const void *a, const void *b)
 
 static kvshm_a64 *page_id_of(const kvshm *kv, uint32_t record)
 {
-    return kvshm__page_id(kv, record, KVSHM__LOAD(&kv->records[record].length));
+    return kv->records[record].page_id;
 }
 
 static int by_page_id(const void *a, const void *b)

@@ -123,7 +123,7 @@ START_TEST(test_audit_finds_each_wrong_word)
     finds_64(kv, &kv->records[of_a].stamp, 0);
     finds_64(kv, &kv->records[root].stamp, 5);
     finds_64(kv, &kv->records[of_a].hash, 5);
-    finds_64(kv, &kv->records[of_a].own[1], KVSHM__LOAD(&kv->records[of_b].own[1]));
+    finds_64(kv, &kv->records[of_a].page_id[1], KVSHM__LOAD(&kv->records[of_b].page_id[1]));
     finds_32(kv, &kv->heap[of_a].position1, 0);
     finds_32(kv, &kv->heap[0].record, of_gone);
     finds_64(kv, &kv->heap[0].stamp, UINT64_MAX);

@@ -377,7 +377,7 @@ START_TEST(test_record_written_again_is_another_page)
     kvshm *kv = locked(4, 8);
     uint32_t record = page_below(kv, KVSHM__NO_RECORD, 4), child = page_below(kv, record, 2);
     struct kvshm_record *r = &kv->records[record];
-    uint64_t seq = KVSHM__LOAD(&r->seq), id = KVSHM__LOAD(&r->own[1]);
+    uint64_t seq = KVSHM__LOAD(&r->seq), id = KVSHM__LOAD(&r->page_id[1]);
 
     ck_assert_uint_eq(seq % 2, 0);
     ck_assert_uint_eq(kvshm__pages_next_seq(kv, record), seq + 2);
@@ -388,7 +388,7 @@ START_TEST(test_record_written_again_is_another_page)
         kvshm__pages_write(kv, record, &spec);
     }
     ck_assert_uint_eq(KVSHM__LOAD(&r->seq), seq + 2);
-    ck_assert_uint_gt(KVSHM__LOAD(&r->own[1]), id);
+    ck_assert_uint_gt(KVSHM__LOAD(&r->page_id[1]), id);
     ck_assert_uint_eq(KVSHM__LOAD(&kv->records[record].stamp), 0);
     ck_assert_uint_eq(KVSHM__LOAD(&kv->records[record].hash), 9);
     ck_assert_uint_eq(KVSHM__LOAD(&kv->links[record].child1), 0);

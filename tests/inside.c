@@ -307,7 +307,7 @@ static struct kvshm_prefix prefix_of(const kvshm *kv, uint32_t record, uint32_t 
     };
 
     if (KVSHM__LOAD(&kv->records[record].length) & KVSHM__KEY_ONLY) {
-        memcpy(prefix.key, r->own, sizeof(prefix.key));
+        memcpy(prefix.key, kvshm__text(kv, record), sizeof(prefix.key));
         return prefix;
     }
     prefix.tokens = tokens;
@@ -363,7 +363,7 @@ void in_look(const kvshm *kv, struct in_view *view)
         ck_assert_uint_lt(view->n, sizeof(view->entry) / sizeof(*view->entry));
         ck_assert_uint_eq(wrong_bytes(kv, record), 0);
         view->entry[view->n++] = (struct in_entry){
-            .page_id = KVSHM__LOAD(kvshm__page_id(kv, record, KVSHM__LOAD((kvshm_a32 *)&r->length)) + 1),
+            .page_id = KVSHM__LOAD((kvshm_a64 *)&r->page_id[1]),
             .stamp = stamp,
             .seq = KVSHM__LOAD((kvshm_a64 *)&r->seq),
             .record = record,

@@ -339,7 +339,7 @@ PAGES = [
       'check_pages:test_texts_are_compared_whole',
       'The last token of an odd number is not compared.'),
     M('text-key-half-compared',
-      ('pages.h', 'kvshm__words_equal(r->own, spec->key, KVSHM_KEY_BYTES / 8)', 'kvshm__words_equal(r->own, spec->key, KVSHM_KEY_BYTES / 16)'),
+      ('pages.h', 'kvshm__words_equal(kvshm__text(kv, record), spec->key, KVSHM_KEY_BYTES / 8)', 'kvshm__words_equal(kvshm__text(kv, record), spec->key, KVSHM_KEY_BYTES / 16)'),
       'check_pages:test_keys_are_compared_whole',
       'Half of a key is compared.'),
     M('parent-sequence-not-compared',
