@@ -112,7 +112,8 @@ static uint32_t had(uint32_t numa)
     struct kvshm_info info;
     kvshm *kv;
 
-    said->sets = said->looked = 0;
+    said->sets = 0;
+    said->looked = 0;
     ts_is(create(numa, &kv), 0);
     kvshm_info_init(&info);
     ts_is(kvshm_info(kv, &info), 0);
