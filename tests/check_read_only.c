@@ -232,18 +232,18 @@ static int write_through(void *which)
     return write_to((void *)(uintptr_t)address);
 }
 
+/* The last three are of a writing handle, whose leases and reservations have one mapping in the ThreadSanitizer build. */
+#ifdef KVSHM_TSAN
+#define ADDRESSES 3
+#else
+#define ADDRESSES 6
+#endif
+
 /* Through each address that a read-only handle gives, and each that a writing one gives of what it leases. */
 START_TEST(test_stray_writes_fault)
 {
     kvshm *writer = make(0600);
 
-#ifdef KVSHM_TSAN
-    if (_i >= 3) {
-        printf("SKIP test_stray_writes_fault: one mapping serves both in this build\n");
-        ts_detach(writer);
-        return;
-    }
-#endif
     ck_assert_int_eq(ts_wait(ts_fork(write_through, &_i)), 128 + SIGSEGV);
     faults(ts_dir_remove); /* so the answer is the one that a fault makes */
     ts_detach(writer);
@@ -412,7 +412,7 @@ int main(void)
     tcase_add_test(tcase, test_mapping);
     tcase_add_test(tcase, test_no_lock);
     tcase_add_test(tcase, test_calls_that_write);
-    tcase_add_loop_test(tcase, test_stray_writes_fault, 0, 6);
+    tcase_add_loop_test(tcase, test_stray_writes_fault, 0, ADDRESSES);
     tcase_add_test(tcase, test_read_only_mount);
     tcase_add_test(tcase, test_another_user);
     tcase_add_test(tcase, test_a_stopped_one_delays_nobody);

@@ -20,7 +20,6 @@ MODULE_TESTS = \
 	tests/check_faults \
 	tests/check_fork \
 	tests/check_frames \
-	tests/check_hosts \
 	tests/check_hot_path \
 	tests/check_hugepages \
 	tests/check_index \
@@ -201,11 +200,13 @@ STEPPING_TESTS = \
 	tests/check_images \
 	tests/check_moments \
 	tests/check_pauseless
+# A process with threads enters no new user or time namespace, and ThreadSanitizer has one of its own.
+ALONE_TESTS = tests/check_hosts
 if !TSAN
-TESTS += $(STEPPING_TESTS)
+TESTS += $(STEPPING_TESTS) $(ALONE_TESTS)
 endif
 
-check_PROGRAMS += $(MODULE_TESTS) $(STEPPING_TESTS)
+check_PROGRAMS += $(MODULE_TESTS) $(STEPPING_TESTS) $(ALONE_TESTS)
 
 # What tests run and what is no test itself.
 check_PROGRAMS += tests/hot_path

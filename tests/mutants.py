@@ -69,7 +69,7 @@ class Tree:
     def tests():
         """The names of all tests, as README.md gives them."""
         listed = make_variables(os.path.join(TOP, 'tests', 'local.mk'))
-        lists = ('MODULE_TESTS', 'STEPPING_TESTS', 'SCRIPT_TESTS', 'LONG_TESTS')
+        lists = ('MODULE_TESTS', 'STEPPING_TESTS', 'ALONE_TESTS', 'SCRIPT_TESTS', 'LONG_TESTS')
         words = ' '.join(listed[name] for name in lists).split()
         return [word.partition('/')[2] for word in words if word.startswith('tests/')]
 
