@@ -211,38 +211,34 @@ void bench_bed_batch(struct bench_bed *bed, uint32_t n, bool cold)
         bench_bed_prefix(bed, bench_below(&bed->random, bed->entries), i);
 }
 
-uint64_t bench_bed_lookup(struct bench_bed *bed, uint32_t n)
+typedef int find_fn(kvshm *, const struct kvshm_prefix *, unsigned, struct kvshm_lease *);
+
+/* The time of n finds and releases; 0, and told, if one did not find all pages. */
+static uint64_t time_hits(struct bench_bed *bed, uint32_t n, find_fn *find, const char *wanted)
 {
     struct kvshm_lease lease;
     uint64_t hits = 0, began_ns = bench_now_ns(), ns;
 
     for (uint32_t i = 0; i < n; i++) {
-        hits += kvshm_lookup(bed->kv, &bed->prefixes[i], 0, &lease) == 0 &&
+        hits += find(bed->kv, &bed->prefixes[i], 0, &lease) == 0 &&
                 lease.pages == bed->options->pages;
         kvshm_release(bed->kv, &lease);
     }
     ns = bench_now_ns() - began_ns;
     if (hits == n)
         return ns ? ns : 1;
-    tool_error("%llu of %u lookups were hits", (unsigned long long)hits, n);
+    tool_error("%llu of %u %s", (unsigned long long)hits, n, wanted);
     return 0;
+}
+
+uint64_t bench_bed_lookup(struct bench_bed *bed, uint32_t n)
+{
+    return time_hits(bed, n, kvshm_lookup, "lookups were hits");
 }
 
 uint64_t bench_bed_match(struct bench_bed *bed, uint32_t n)
 {
-    struct kvshm_lease lease;
-    uint64_t hits = 0, began_ns = bench_now_ns(), ns;
-
-    for (uint32_t i = 0; i < n; i++) {
-        hits += kvshm_match(bed->kv, &bed->prefixes[i], 0, &lease) == 0 &&
-                lease.pages == bed->options->pages;
-        kvshm_release(bed->kv, &lease);
-    }
-    ns = bench_now_ns() - began_ns;
-    if (hits == n)
-        return ns ? ns : 1;
-    tool_error("%llu of %u matches were whole", (unsigned long long)hits, n);
-    return 0;
+    return time_hits(bed, n, kvshm_match, "matches were whole");
 }
 
 uint64_t bench_bed_walk(struct bench_bed *bed, uint32_t n)
