@@ -298,7 +298,10 @@ static void write_and_read(struct step *writer, struct watch *w, struct question
     }
 }
 
-/* What was there before and is after was there all the time; and what it cost did not depend on the writer. */
+/*
+ * What was there before and is after was there all the time; and what it cost did not depend on the writer. A match halves
+ * over the index words that it sees, which may be other ones meanwhile than before and after: its bound is that of ask().
+ */
 static void check_answers(const struct question *questions)
 {
     for (unsigned i = 0; i < ASKED; i++) {
@@ -306,7 +309,7 @@ static void check_answers(const struct question *questions)
 
         if (q->was_served && q->missed != 0)
             fault("missed, and there all the time", q->call, q->name, q->missed, q->most);
-        if (q->most > q->quiet + unit)
+        if (strcmp(calls[q->call].name, "match") != 0 && q->most > q->quiet + unit)
             fault("dearer with a writer stopped", q->call, q->name, 0, q->most);
     }
 }
