@@ -28,13 +28,16 @@
 #include "fork.h"
 #include "frames.h"
 #include "limit.h"
+#include "load.h"
 #include "mend.h"
 #include "message.h"
 #include "place.h"
 #include "private.h"
 #include "recency.h"
 #include "segment.h"
+#include "spill_file.h"
 #include "sys.h"
+#include "tier.h"
 #include "validate.h"
 
 #ifndef MADV_POPULATE_READ
@@ -78,6 +81,7 @@ static void free_private(kvshm *kv)
 /* Undo whatever there is of a handle of this process. */
 static void take_down(kvshm *kv)
 {
+    kvshm__tier_close(kv);
     if (kv->client != 0)
         kvshm__client_give(kv);
     kvshm__fork_close(&kv->quiet_fd);
@@ -311,24 +315,110 @@ static void keep_path(kvshm *kv, const char *path)
         memcpy(kv->path, path, strlen(path) + 1);
 }
 
+/* ---- The spill file ---------------------------------------------------------------------------------- */
+
+static struct kvshm__spill_want spill_want(const struct kvshm__config *config)
+{
+    struct kvshm__spill_want want = {
+        .geometry = config->asked.geometry,
+        .page_bytes = config->page_bytes,
+        .budget_bytes = config->asked.spill_bytes,
+        .epochs = config->asked.max_clients,
+        .named_fingerprint = config->named_fingerprint,
+    };
+
+    memcpy(want.fingerprint, config->asked.fingerprint, sizeof(want.fingerprint));
+    return want;
+}
+
+/* Before the arena is made: the file that it will have, which may hold pages of an earlier one. */
+static int open_spill(struct kvshm__config *config, struct kvshm__spill_file *file)
+{
+    struct kvshm__spill_want want = spill_want(config);
+    int code;
+
+    file->fd = -1;
+    if (config->spill_path[0] == '\0')
+        return 0;
+    code = kvshm__spill_make(config->spill_path, &want, file);
+    if (code == -EEXIST)
+        code = kvshm__spill_open(config->spill_path, &want, file);
+    if (code == 0)
+        config->slots = file->shape.slots;
+    return code;
+}
+
+/* The arena is up, and has no name yet: the file is its own, and what it holds is there. */
+static int adopt_spill(kvshm *kv, const struct kvshm__config *config, struct kvshm__spill_file *file)
+{
+    uint64_t epoch;
+    int code = 0;
+
+    if (file->fd < 0)
+        return 0;
+    if (file->shape.epochs < kv->max_clients)
+        code = kvshm__fail(-EINVAL, "config.max_clients is %u, and %s was made for %u; ask for no more", kv->max_clients,
+                           config->spill_path, file->shape.epochs);
+    if (code == 0)
+        code = kvshm__spill_adopt(file, config->spill_path, kv->fixed->arena_id);
+    if (code == 0)
+        code = kvshm__spill_epoch_read(file, &epoch);
+    if (code == 0) {
+        KVSHM__STORE_REL(&kv->header->epoch, epoch > 0 ? epoch : 1);
+        code = kvshm__load(kv, file);
+    }
+    if (code == 0)
+        code = kvshm__tier_open(kv, file, config->spill_path);
+    if (code < 0)
+        kvshm__spill_close(file);
+    return code;
+}
+
+/* The file that the caller, the environment or the creator names, if it is this arena's. */
+static int follow_spill(kvshm *kv, const struct kvshm__config *expect, unsigned flags)
+{
+    const char *path = expect->spill_path[0] != '\0' ? expect->spill_path : secure_getenv("KVSHM_SPILL");
+    struct kvshm__spill_file file;
+    int code;
+
+    if (kv->slot_count == 0 || kv->read_only || (flags & KVSHM_NOTIER))
+        return 0;
+    if (path == NULL)
+        path = kv->fixed->spill_path;
+    code = kvshm__spill_open(path, NULL, &file);
+    if (code == 0) {
+        code = kvshm__spill_follow(&file, path, kv->fixed->arena_id);
+        if (code < 0)
+            kvshm__spill_close(&file);
+    }
+    return code < 0 ? KVSHM_E_NOSPILL : kvshm__tier_open(kv, &file, path);
+}
+
 /* ---- Create, attach, open ---------------------------------------------------------------------------- */
 
-static int create(const char *name, const struct kvshm__config *config, unsigned flags, kvshm **out)
+static int create(const char *name, struct kvshm__config *config, unsigned flags, kvshm **out)
 {
     struct kvshm__making making;
+    struct kvshm__spill_file file;
     kvshm *kv;
     int code = new_handle(name, &kv);
 
     if (code < 0)
         return code;
-    code = kvshm__segment_build(&making, name, config, kvshm__recency_hardware(), &kv->fd);
+    code = open_spill(config, &file);
+    if (code == 0)
+        code = kvshm__segment_build(&making, name, config, kvshm__recency_hardware(), &kv->fd);
     if (code == 0) {
         code = bring_up(kv, config, flags, making.path);
+        if (code == 0)
+            code = adopt_spill(kv, config, &file);
         if (code == 0)
             code = kvshm__segment_publish(&making, kv->fd);
         kvshm__segment_end(&making);
     }
     if (code < 0) {
+        if (kv->tier == NULL)
+            kvshm__spill_close(&file);
         take_down(kv);
         return code;
     }
@@ -381,6 +471,8 @@ static int attach(const char *name, const struct kvshm__config *expect, unsigned
         code = still_linked(kv);
     if (code == 0)
         code = name_fingerprint(kv, expect);
+    if (code == 0)
+        code = follow_spill(kv, expect, flags);
     if (code < 0) {
         take_down(kv);
         return code;
@@ -420,7 +512,7 @@ int kvshm_attach(const char *name, const struct kvshm_config *expect, unsigned f
 {
     struct kvshm__config checked;
     int before;
-    int code = check_call("kvshm_attach", name, flags, KVSHM_RDONLY | KVSHM_POPULATE, out);
+    int code = check_call("kvshm_attach", name, flags, KVSHM_RDONLY | KVSHM_POPULATE | KVSHM_NOTIER, out);
 
     if (code == 0)
         code = kvshm__config_expect(expect, &checked);
@@ -458,7 +550,7 @@ static int attach_or_create(const char *name, const struct kvshm_config *config,
 
 int kvshm_open(const char *name, const struct kvshm_config *config, unsigned flags, kvshm **out)
 {
-    int before, code = check_call("kvshm_open", name, flags, KVSHM_RDONLY | KVSHM_POPULATE, out);
+    int before, code = check_call("kvshm_open", name, flags, KVSHM_RDONLY | KVSHM_POPULATE | KVSHM_NOTIER, out);
 
     if (code == 0 && config == NULL && (flags & KVSHM_RDONLY) == 0)
         code = kvshm__fail(-EINVAL, "kvshm_open: config is NULL; set one with kvshm_config_init()");

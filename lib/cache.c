@@ -17,7 +17,9 @@
 #include "message.h"
 #include "private.h"
 #include "recency.h"
+#include "slots.h"
 #include "sys.h"
+#include "tier.h"
 
 /* How often a hit is begun again whose page moved between the look and the lease. */
 #define TRIES 8
@@ -74,6 +76,7 @@ static int check_prefix(const struct kvshm_prefix *prefix)
 enum sight {
     ABSENT,
     PRESENT,
+    PENDING, /* in the file, not, or not all of it, in memory */
     MOVED, /* what was found is no more, and something else may have taken its place: look again */
 };
 
@@ -107,7 +110,13 @@ static enum sight find_entry(const kvshm *kv, const struct kvshm_prefix *prefix,
         return MOVED;
     if (moved(kv, walk))
         return MOVED;
-    return *stamp != 0 ? PRESENT : ABSENT;
+    if (*stamp == 0)
+        return ABSENT;
+    if (!walk->deepest.pending)
+        return PRESENT;
+    walk->wanted = walk->deepest;
+    walk->pending_tokens = walk->tokens - walk->resident_tokens;
+    return PENDING;
 }
 
 /* The longest cached prefix; *stamp is that of the entry that ends there, or 0. */
@@ -117,23 +126,32 @@ static enum sight find_longest(const kvshm *kv, const struct kvshm_prefix *prefi
     kvshm__index_match(kv, prefix, walk);
     if (walk->pages == 0)
         return ABSENT;
+    if (walk->deepest.pending) {
+        walk->wanted = walk->deepest;
+        walk->pending_tokens = walk->tokens - walk->resident_tokens;
+        walk->deepest = walk->resident;
+        walk->pages = walk->resident_pages;
+        walk->tokens = walk->resident_tokens;
+        if (walk->pages == 0)
+            return PENDING;
+    }
     *stamp = stamp_of(kv, walk);
     return moved(kv, walk) ? MOVED : PRESENT;
 }
 
 typedef enum sight find_fn(const kvshm *, const struct kvshm_prefix *, struct kvshm__walk *, uint64_t *);
 
-/* Find without a lease. false: there is none, or (walk->gave_up) that is not known. */
-static bool settle(const kvshm *kv, find_fn *find, const struct kvshm_prefix *prefix, struct kvshm__walk *walk,
+/* Find without a lease. ABSENT: there is none, or (walk->gave_up) that is not known. */
+static enum sight settle(const kvshm *kv, find_fn *find, const struct kvshm_prefix *prefix, struct kvshm__walk *walk,
                    uint64_t *stamp)
 {
     for (int i = 0; i < TRIES; i++) {
         enum sight sight = find(kv, prefix, walk, stamp);
         if (sight != MOVED)
-            return sight == PRESENT;
+            return sight;
     }
     walk->gave_up = true;
-    return false;
+    return ABSENT;
 }
 
 /* Children looked at on each level for one that is published. */
@@ -204,8 +222,15 @@ static int peek(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest
     struct kvshm__walk walk;
     uint64_t stamp;
 
-    if (!settle(kv, quest->find, prefix, &walk, &stamp))
+    enum sight sight = settle(kv, quest->find, prefix, &walk, &stamp);
+    if (sight == ABSENT || (sight == PENDING && !kvshm__tier_has(kv)))
         return walk.gave_up ? miss(kv, quest, true) : KVSHM_MISS;
+    lease->pending_tokens = kvshm__tier_has(kv) ? walk.pending_tokens : 0;
+    if (sight == PENDING) {
+        lease->tokens = walk.resident_tokens;
+        lease->pages = walk.resident_pages;
+        return KVSHM_PENDING;
+    }
     lease->tokens = walk.tokens;
     lease->pages = walk.pages;
     lease->last_used = stamp;
@@ -214,19 +239,27 @@ static int peek(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest
     return 0;
 }
 
+/* wanted: what of the answer is pending; its record is KVSHM__NO_RECORD: nothing. */
 static int take(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest *quest, unsigned flags,
-                struct kvshm_lease *lease)
+                struct kvshm_lease *lease, struct kvshm__found *wanted)
 {
     struct kvshm__walk walk;
     uint64_t stamp;
     uint32_t word;
 
+    wanted->record = KVSHM__NO_RECORD;
+
     for (int i = 0; i < TRIES; i++) {
         enum sight sight = quest->find(kv, prefix, &walk, &stamp);
         if (sight == MOVED)
             continue;
-        if (sight == ABSENT)
+        if (sight == ABSENT || (sight == PENDING && !kvshm__tier_has(kv)))
             return miss(kv, quest, walk.gave_up);
+        if (sight == PENDING) {
+            lease->pending_tokens = walk.pending_tokens;
+            *wanted = walk.wanted;
+            return KVSHM_PENDING;
+        }
         enum kvshm__leased got = kvshm__lease_take(kv, &walk.deepest, &word);
         if (got == KVSHM__LEASE_CHANGED)
             continue;
@@ -245,11 +278,57 @@ static int take(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest
         lease->page = walk.deepest.record;
         lease->page_seq = walk.deepest.seq;
         lease->word = word;
+        if (walk.pending_tokens > 0 && kvshm__tier_has(kv)) {
+            lease->pending_tokens = walk.pending_tokens;
+            *wanted = walk.wanted;
+        }
         touch(kv, &walk, stamp, flags, lease);
         kvshm__lease_count(kv, word, quest->hits, walk.pages, walk.tokens);
         return 0;
     }
     return miss(kv, quest, true);
+}
+
+static uint64_t wait_limit_ns(const kvshm *kv)
+{
+    uint64_t ms = KVSHM__LOAD(&kv->header->settings.wait_ms);
+
+    return ms > UINT64_MAX / 1000000 ? UINT64_MAX : ms * 1000000;
+}
+
+/* KVSHM_WAIT: until nothing is pending, or it failed, or time is up. */
+static int take_waiting(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest *quest, unsigned flags,
+                        struct kvshm_lease *lease)
+{
+    uint64_t began = kvshm__sys.monotonic_ns(), limit = wait_limit_ns(kv), waited = 0;
+    struct kvshm__found wanted;
+    int outcome, came = 0;
+
+    for (;;) {
+        outcome = take(kv, prefix, quest, flags, lease, &wanted);
+        if (wanted.record == KVSHM__NO_RECORD || came < 0 || waited >= limit)
+            return outcome;
+        kvshm_release(kv, lease);
+        kvshm__lease_empty(lease);
+        came = kvshm__tier_wait_for(kv, wanted.record, wanted.seq, limit - waited);
+        waited = kvshm__sys.monotonic_ns() - began;
+    }
+}
+
+static int find_and_take(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest *quest, unsigned flags,
+                         struct kvshm_lease *lease)
+{
+    struct kvshm__found wanted;
+    int outcome;
+
+    if ((flags & KVSHM_WAIT) && kvshm__tier_has(kv))
+        return take_waiting(kv, prefix, quest, flags, lease);
+    outcome = take(kv, prefix, quest, flags, lease, &wanted);
+    if (wanted.record != KVSHM__NO_RECORD) {
+        kvshm__count(kv, KVSHM__CNT_pending_lookups, 1);
+        kvshm__tier_want(kv, wanted.record, wanted.seq);
+    }
+    return outcome;
 }
 
 static int find(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest *quest, unsigned flags,
@@ -260,14 +339,14 @@ static int find(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest
     if (!lease)
         return kvshm__fail(-EINVAL, "the lease is NULL");
     kvshm__lease_empty(lease);
-    if ((err = check_handle(kv)) || (err = check_flags(flags, KVSHM_PEEK | KVSHM_TOUCH)) ||
+    if ((err = check_handle(kv)) || (err = check_flags(flags, KVSHM_PEEK | KVSHM_TOUCH | KVSHM_WAIT)) ||
         (err = check_prefix(prefix)))
         return err;
     if (!(flags & KVSHM_PEEK) || (flags & KVSHM_TOUCH)) {
         if ((err = check_leasing(kv)))
             return err;
     }
-    return flags & KVSHM_PEEK ? peek(kv, prefix, quest, flags, lease) : take(kv, prefix, quest, flags, lease);
+    return flags & KVSHM_PEEK ? peek(kv, prefix, quest, flags, lease) : find_and_take(kv, prefix, quest, flags, lease);
 }
 
 KVSHM_API int kvshm_lookup(kvshm *kv, const struct kvshm_prefix *prefix, unsigned flags, struct kvshm_lease *lease)
@@ -290,7 +369,7 @@ KVSHM_API bool kvshm_contains(kvshm *kv, const struct kvshm_prefix *prefix)
     uint64_t stamp;
 
     return !check_handle(kv) && !check_prefix(prefix) &&
-           settle(kv, find_entry, prefix, &walk, &stamp);
+           settle(kv, find_entry, prefix, &walk, &stamp) != ABSENT;
 }
 
 /* ---- Leases ------------------------------------------------------------------------------------------------- */
@@ -465,7 +544,7 @@ KVSHM_API int64_t kvshm_copy_out(kvshm *kv, const struct kvshm_prefix *prefix, u
             enum sight sight = find_entry(kv, prefix, &walk, &stamp);
             if (sight == MOVED)
                 continue;
-            if (sight == ABSENT || first_page >= walk.pages)
+            if (sight != PRESENT || first_page >= walk.pages)
                 return 0;
             copied = copy_chain(kv, &walk, first_page, n < walk.pages - first_page ? n : walk.pages - first_page, dst);
         }
@@ -533,13 +612,16 @@ static int take_frames(kvshm *kv, uint32_t npages, struct kvshm_reservation *r)
     return 0;
 }
 
-static int reserve_locked(kvshm *kv, uint32_t npages, struct kvshm_reservation *r)
+/* -EAGAIN: only what is not in the file yet could give room, and may not be dropped. */
+static int reserve_locked(kvshm *kv, uint32_t npages, struct kvshm_reservation *r, bool may_drop)
 {
     int err = take_word(kv, r);
 
     if (err)
         return err;
-    err = kvshm__evict_make_room(kv, npages) ? no_space(kv, npages) : take_frames(kv, npages, r);
+    err = kvshm__evict_make_room(kv, npages, may_drop);
+    if (err != -EAGAIN)
+        err = err ? no_space(kv, npages) : take_frames(kv, npages, r);
     if (err) {
         give_word(kv, r);
         return err;
@@ -547,6 +629,28 @@ static int reserve_locked(kvshm *kv, uint32_t npages, struct kvshm_reservation *
     r->epoch = KVSHM__LOAD(&kv->header->epoch);
     r->kv = kv;
     return 0;
+}
+
+/* KVSHM_WAIT: until the disk has taken what would be dropped else, or time is up. */
+static int reserve_waiting(kvshm *kv, uint32_t npages, struct kvshm_reservation *r)
+{
+    bool may_wait = (r->flags & KVSHM_WAIT) && kvshm__tier_has(kv);
+    uint64_t limit = wait_limit_ns(kv), now = kvshm__sys.monotonic_ns();
+    uint64_t deadline = limit > UINT64_MAX - now ? UINT64_MAX : now + limit;
+    int err;
+
+    for (;;) {
+        err = kvshm__mend_lock(kv);
+        if (err)
+            return err;
+        err = reserve_locked(kv, npages, r, !may_wait);
+        kvshm__mend_unlock(kv);
+        if (err != -EAGAIN)
+            break;
+        may_wait = kvshm__tier_wait_room(kv, deadline) == 0;
+    }
+    kvshm__tier_kick(kv);
+    return err;
 }
 
 KVSHM_API int kvshm_reserve(kvshm *kv, uint32_t npages, unsigned flags, struct kvshm_reservation *r)
@@ -557,7 +661,7 @@ KVSHM_API int kvshm_reserve(kvshm *kv, uint32_t npages, unsigned flags, struct k
     if (!r)
         return kvshm__fail(-EINVAL, "the reservation is NULL");
     memset(r, 0, sizeof(*r));
-    if ((err = check_handle(kv)) || (err = check_flags(flags, KVSHM_DEVICE)))
+    if ((err = check_handle(kv)) || (err = check_flags(flags, KVSHM_DEVICE | KVSHM_WAIT)))
         return err;
     if (npages == 0)
         return kvshm__fail(-EINVAL, "npages is 0; at least one frame is reserved");
@@ -566,11 +670,7 @@ KVSHM_API int kvshm_reserve(kvshm *kv, uint32_t npages, unsigned flags, struct k
     made.frames = kvshm__private_alloc(npages * sizeof(*made.frames));
     if (!made.frames)
         return kvshm__fail(-ENOMEM, "no memory for a list of %u frames", npages);
-    err = kvshm__mend_lock(kv);
-    if (err == 0) {
-        err = reserve_locked(kv, npages, &made);
-        kvshm__mend_unlock(kv);
-    }
+    err = reserve_waiting(kv, npages, &made);
     if (err) {
         kvshm__private_free(made.frames);
         return err;
@@ -640,14 +740,19 @@ KVSHM_API int kvshm_remove(kvshm *kv, const struct kvshm_prefix *prefix)
 
     if ((err = check_handle(kv)) || (err = check_prefix(prefix)) || (err = kvshm__mend_lock(kv)))
         return err;
-    if (find_entry(kv, prefix, &walk, &stamp) == PRESENT) {
+    enum sight sight = find_entry(kv, prefix, &walk, &stamp);
+    if (sight == PRESENT || sight == PENDING) {
+        kv->erasing = kv->slots != NULL;
         kvshm__evict_drop_entry(kv, walk.deepest.record);
         kvshm__evict_sweep_limbo(kv);
+        kv->erasing = false;
         kvshm__count(kv, KVSHM__CNT_removed_entries, 1);
     } else {
         err = KVSHM_MISS;
     }
     kvshm__mend_unlock(kv);
+    if (err == 0 && kvshm__tier_has(kv))
+        err = kvshm__tier_erase(kv);
     return err;
 }
 
@@ -669,9 +774,14 @@ KVSHM_API int kvshm_clear(kvshm *kv)
     bool done = false;
     int err;
 
-    if ((err = check_handle(kv)) || (err = kvshm__mend_lock(kv)))
+    if ((err = check_handle(kv)))
         return err;
-    kvshm__evict_clear(kv);
+    uint64_t epoch = KVSHM__LOAD(&kv->header->epoch) + 1;
+    if (kvshm__tier_has(kv) && (err = kvshm__tier_epoch(kv, epoch - 1, &epoch)))
+        return err;
+    if ((err = kvshm__mend_lock(kv)))
+        return err;
+    kvshm__evict_clear(kv, epoch);
     kvshm__mend_unlock(kv);
     /* The rest costs nobody but time: whoever needs frames goes on with it if this process dies or is told to stop. */
     while (!done && kvshm__mend_lock(kv) == 0) {
@@ -679,4 +789,66 @@ KVSHM_API int kvshm_clear(kvshm *kv)
         kvshm__mend_unlock(kv);
     }
     return 0;
+}
+
+/* ---- The spill file ----------------------------------------------------------------------------------------- */
+
+static int check_tier(kvshm *kv)
+{
+    int err = check_handle(kv);
+
+    if (err == 0 && !kvshm__tier_has(kv))
+        err = kvshm__fail(-ENOTSUP, "this handle of arena %s has no spill file", kv->name);
+    return err;
+}
+
+KVSHM_API int kvshm_prefetch(kvshm *kv, const struct kvshm_prefix *prefixes, size_t n)
+{
+    int err = check_handle(kv), wanted = 0;
+
+    if (err == 0 && n > 0 && !prefixes)
+        err = kvshm__fail(-EINVAL, "prefixes is NULL");
+    for (size_t i = 0; err == 0 && i < n; i++) {
+        struct kvshm__walk walk;
+        uint64_t stamp;
+        err = check_prefix(&prefixes[i]);
+        if (err || !kvshm__tier_has(kv))
+            continue;
+        settle(kv, prefixes[i].tokens ? find_longest : find_entry, &prefixes[i], &walk, &stamp);
+        if (walk.pending_tokens > 0) {
+            err = kvshm__tier_want(kv, walk.wanted.record, walk.wanted.seq);
+            wanted++;
+        }
+    }
+    return err ? err : wanted;
+}
+
+KVSHM_API int kvshm_wait(kvshm *kv, const struct timespec *timeout)
+{
+    uint64_t ns = UINT64_MAX;
+    int err = check_tier(kv);
+
+    if (err)
+        return err;
+    if (timeout && (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec >= 1000000000))
+        return kvshm__fail(-EINVAL, "timeout is no time: %lld s, %ld ns", (long long)timeout->tv_sec, timeout->tv_nsec);
+    if (timeout && (uint64_t)timeout->tv_sec < UINT64_MAX / 2000000000u)
+        ns = (uint64_t)timeout->tv_sec * 1000000000u + (uint64_t)timeout->tv_nsec;
+    return kvshm__tier_wait(kv, ns);
+}
+
+KVSHM_API int kvshm_eventfd(kvshm *kv)
+{
+    int err = check_tier(kv);
+
+    if (err == 0 && (err = kvshm__tier_eventfd(kv)) < 0)
+        kvshm__fail(err, "eventfd: %s", kvshm_strerror(err));
+    return err;
+}
+
+KVSHM_API int kvshm_flush(kvshm *kv)
+{
+    int err = check_tier(kv);
+
+    return err ? err : kvshm__tier_flush(kv);
 }

@@ -79,6 +79,7 @@ static struct kvshm_config defaults(void)
         .mode = 0600,
         .group = UINT32_MAX,
         .stall_ms = 1000,
+        .wait_ms = 1000,
     };
 }
 
@@ -300,6 +301,17 @@ static int take_label(const char *label, char *to)
     return 0;
 }
 
+static int take_spill_path(const char *path, char *to)
+{
+    to[0] = '\0';
+    if (path == NULL)
+        return 0;
+    if (path[0] == '\0' || strlen(path) >= KVSHM__SPILL_PATH_BYTES)
+        return kvshm__fail(-EINVAL, "config.spill_path is empty, or longer than %d bytes", KVSHM__SPILL_PATH_BYTES - 1);
+    strcpy(to, path);
+    return 0;
+}
+
 static bool any_set(const uint8_t *bytes, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -317,6 +329,10 @@ static int take(const struct kvshm_config *from, struct kvshm__config *to)
     if (code == 0)
         code = take_label(to->asked.label, to->label);
     to->asked.label = NULL;
+    if (code == 0)
+        code = take_spill_path(to->asked.spill_path, to->spill_path);
+    to->asked.spill_path = NULL;
+    to->slots = 0;
     to->named_fingerprint = any_set(to->asked.fingerprint, KVSHM_FINGERPRINT_BYTES);
     to->page_bytes = 0;
     return code;
@@ -371,6 +387,8 @@ int kvshm__config_create(const struct kvshm_config *from, struct kvshm__config *
         code = check_range("stall_ms", c->stall_ms, 0, KVSHM__STALL_MS_MAX);
     if (code == 0)
         code = check_range("reserved", c->reserved, 0, 0);
+    if (code == 0)
+        code = check_range("admission", c->admission, KVSHM_ADMIT_ALL, KVSHM_ADMIT_REUSED);
     if (code == 0 && c->mode > MODE_MAX)
         code = kvshm__fail(-EINVAL, "config.mode is %#o, not 0 to %#o", c->mode, MODE_MAX);
     return code;

@@ -10,14 +10,17 @@
 #include "kvshm.h"
 
 /* Longest stall_ms: an hour. */
+#define KVSHM__SPILL_PATH_BYTES 4096
 #define KVSHM__STALL_MS_MAX 3600000u
 
 /* A caller's configuration, copied and checked. */
 struct kvshm__config {
     struct kvshm_config asked;       /* all fields within their ranges; .label is not to be used */
+    char spill_path[KVSHM__SPILL_PATH_BYTES];           /* "": none named */
     char label[KVSHM_LABEL_MAX + 1]; /* the caller's, or the program's name */
     uint64_t page_bytes;             /* 0: no geometry was named (attach) */
     bool named_fingerprint;
+    uint64_t slots;                  /* of the spill file, once it is open; 0: none */
 };
 
 /*

@@ -36,8 +36,17 @@ bool kvshm__evict_oldest(kvshm *kv);
 #define KVSHM__CAPACITY_SLICE 4096
 bool kvshm__evict_to_capacity(kvshm *kv, uint32_t n);
 
-/* At least n frames are free afterwards, or -ENOSPC: all others are leased or reserved. */
-int kvshm__evict_make_room(kvshm *kv, uint64_t n);
+/*
+ * At least n frames are free afterwards, or -ENOSPC: all others are leased or reserved. Pages that are in the file leave
+ * first; if entries that are not may not be dropped, -EAGAIN.
+ */
+int kvshm__evict_make_room(kvshm *kv, uint64_t n, bool may_drop);
+
+/* The page leaves its frame for its slot, if nobody claims it. */
+bool kvshm__evict_part_page(kvshm *kv, uint32_t record);
+
+/* Pages that the dead were restoring are in the file alone again. Their frames come back by kvshm__frames_sweep(). */
+void kvshm__evict_forsake(kvshm *kv);
 
 /*
  * An empty index word for the hash: the oldest entry in reach whose page has no children leaves for it, else the
@@ -45,8 +54,8 @@ int kvshm__evict_make_room(kvshm *kv, uint64_t n);
  */
 kvshm_a64 *kvshm__evict_for_word(kvshm *kv, uint64_t hash);
 
-/* A new epoch; what was cached is dead to all with this one store. */
-void kvshm__evict_clear(kvshm *kv);
+/* A new epoch, this or a later one; what was cached is dead to all with this one store. */
+void kvshm__evict_clear(kvshm *kv, uint64_t epoch);
 
 /* Take away at most n records of earlier epochs and sweep. true: none are left. */
 bool kvshm__evict_clear_slice(kvshm *kv, uint32_t n);

@@ -44,12 +44,12 @@ static void parent_after_fork(void)
 static void child_after_fork(void)
 {
     for (kvshm *kv = list; kv != NULL; kv = kv->next) {
-        if (kv->fd >= 0)
-            kvshm__sys.close(kv->fd);
-        if (kv->quiet_fd >= 0)
-            kvshm__sys.close(kv->quiet_fd);
-        kv->fd = -1;
-        kv->quiet_fd = -1;
+        int *fds[] = {&kv->fd, &kv->quiet_fd, &kv->spill_fd, &kv->ring_fd, &kv->event_fd};
+        for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++) {
+            if (*fds[i] >= 0)
+                kvshm__sys.close(*fds[i]);
+            *fds[i] = -1;
+        }
     }
     list = NULL;
     pthread_mutex_unlock(&list_mutex);
@@ -103,8 +103,7 @@ int kvshm__fork_add(kvshm *kv)
 
     if (code < 0)
         return code;
-    kv->fd = -1;
-    kv->quiet_fd = -1;
+    kv->fd = kv->quiet_fd = kv->spill_fd = kv->ring_fd = kv->event_fd = -1;
     kvshm__fork_hold();
     if (!registered) {
         code = -pthread_atfork(before_fork, parent_after_fork, child_after_fork);

@@ -40,6 +40,13 @@ static uint32_t find_free(kvshm *kv)
     return KVSHM__NO_FRAME;
 }
 
+/* Frames that are read into are counted apart from those that clients fill. */
+static kvshm_a64 *reserved_count(const kvshm *kv, uint64_t owner)
+{
+    return kvshm__owner_kind(owner) == KVSHM__OWNER_RESTORING ? &kv->header->tier.frames_restoring
+                                                              : &derived(kv)->frames_reserved;
+}
+
 uint32_t kvshm__frames_take(kvshm *kv, uint64_t owner)
 {
     uint32_t frame = find_free(kv);
@@ -51,7 +58,7 @@ uint32_t kvshm__frames_take(kvshm *kv, uint64_t owner)
         KVSHM__ADD(&kv->clients[kv->place].device_frames, 1);
     KVSHM__STORE_REL(&kv->owners[frame].owner, owner);
     KVSHM__ADD(&derived(kv)->frames_free, -1);
-    KVSHM__ADD(&derived(kv)->frames_reserved, 1);
+    KVSHM__ADD(reserved_count(kv, owner), 1);
     return frame;
 }
 
@@ -70,9 +77,9 @@ static void no_longer_reserved(kvshm *kv, uint64_t owner)
 {
     enum kvshm_owner_kind kind = kvshm__owner_kind(owner);
 
-    if (kind != KVSHM__OWNER_RESERVED && kind != KVSHM__OWNER_DEVICE)
+    if (kind == KVSHM__OWNER_FREE || kind == KVSHM__OWNER_PAGE)
         return;
-    KVSHM__ADD(&derived(kv)->frames_reserved, -1);
+    KVSHM__ADD(reserved_count(kv, owner), -1);
     if (kind == KVSHM__OWNER_DEVICE) {
         int place = kvshm__client_find(kv, kvshm__owner_client(owner));
         if (place >= 0)
@@ -105,7 +112,7 @@ void kvshm__frames_to_page(kvshm *kv, uint32_t frame, uint32_t record)
 
 bool kvshm__frames_sweep_worth(kvshm *kv)
 {
-    if (KVSHM__LOAD(&derived(kv)->frames_reserved) == 0)
+    if (KVSHM__LOAD(&derived(kv)->frames_reserved) == 0 && KVSHM__LOAD(&kv->header->tier.frames_restoring) == 0)
         return false;
     if (KVSHM__LOAD_ACQ(&kv->header->sweep_wanted))
         return true;
@@ -159,6 +166,11 @@ static bool to_be_swept(kvshm *kv, struct verdict *v, uint64_t owner, uint64_t d
     uint64_t client = kvshm__owner_client(owner);
     uint32_t word = kvshm__owner_word(owner);
 
+    if (kind == KVSHM__OWNER_RESTORING) { /* the device may go on after its death */
+        bool landed = client != kv->client && kvshm__client_quiet(kv, client);
+        kv->forsaken |= landed;
+        return landed;
+    }
     if (kind != KVSHM__OWNER_RESERVED && kind != KVSHM__OWNER_DEVICE)
         return false;
     judge(kv, v, client);
@@ -177,7 +189,7 @@ static void note_dead_swept(kvshm *kv)
 {
     for (uint32_t i = 0; i < kv->max_clients; i++) {
         uint64_t number = KVSHM__LOAD_ACQ(&kv->clients[i].number);
-        if (number != 0 && !kvshm__client_counts(kv, number))
+        if (number != 0 && !kvshm__client_counts(kv, number) && (!kv->slots || kvshm__client_quiet(kv, number)))
             KVSHM__STORE(&kv->clients[i].swept, number);
     }
 }
@@ -236,7 +248,7 @@ static void rebuild_device_frames(kvshm *kv, bool any)
 void kvshm__frames_rebuild(kvshm *kv)
 {
     struct kvshm_derived *d = derived(kv);
-    uint64_t free_count = 0, reserved = 0;
+    uint64_t free_count = 0, reserved = 0, restoring = 0;
     uint32_t list = 0;
     bool device = false;
 
@@ -246,6 +258,8 @@ void kvshm__frames_rebuild(kvshm *kv)
             KVSHM__STORE(&kv->owners[frame].next1, list);
             list = frame + 1;
             free_count++;
+        } else if (kvshm__owner_kind(owner) == KVSHM__OWNER_RESTORING) {
+            restoring++;
         } else if (kvshm__owner_kind(owner) != KVSHM__OWNER_PAGE) {
             reserved++;
             device |= kvshm__owner_kind(owner) == KVSHM__OWNER_DEVICE;
@@ -256,5 +270,6 @@ void kvshm__frames_rebuild(kvshm *kv)
     KVSHM__STORE(&d->fresh_frame, kv->frame_count);
     KVSHM__STORE(&d->frames_free, free_count);
     KVSHM__STORE(&d->frames_reserved, reserved);
+    KVSHM__STORE(&kv->header->tier.frames_restoring, restoring);
     KVSHM__STORE_REL(&kv->header->sweep_wanted, 1);
 }

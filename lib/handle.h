@@ -38,12 +38,15 @@ struct kvshm {
     uint8_t *texts;
     struct kvshm_heap_slot *heap;
     struct kvshm_owner *owners;
+    struct kvshm_slot *slots;          /* NULL: the arena has no spill file */
+    struct kvshm_age *ages;            /* the same */
     uint64_t frames_offset;
     uint64_t page_bytes;
     uint64_t frame_stride;
     uint64_t text_stride;
     uint32_t frame_count;
     uint32_t record_count;
+    uint32_t slot_count;
     uint32_t bucket_count;
     uint32_t page_tokens;
     uint32_t partial_shift;       /* bit of kvshm_record.partials for m tokens: (m - 1) >> partial_shift */
@@ -56,6 +59,9 @@ struct kvshm {
     bool hardware_clock;
     int fd;                       /* of the segment; holds the alive byte */
     int quiet_fd;                 /* another description; holds the quiet byte; -1: read-only */
+    int spill_fd;                 /* of the spill file; -1: none */
+    int ring_fd;                  /* of the ring that moves pages; -1: none */
+    int event_fd;                 /* kvshm_eventfd; -1: none */
     char name[KVSHM_NAME_MAX + 1];
     char path[256];
     uint8_t secret[KVSHM__SECRET_BYTES];
@@ -74,6 +80,9 @@ struct kvshm {
     _Atomic(uint64_t *) scratch;  /* made at the first change; its content under the writer lock: two bitmaps of records,
                                      bitmap_words each */
     uint64_t bitmap_words;
+    bool forsaken;                /* under the writer lock: frames of the dead came back that pages were to be read into */
+    bool erasing;                 /* under the writer lock: slots of pages that go have to be erased (remove, replace) */
+    struct kvshm__tier *tier;     /* this process's I/O on the spill file; NULL: none */
     uint64_t limbo_left;          /* under the writer lock: pages that the last sweep of a clear left in limbo */
     _Atomic(uint32_t) hint_count;
     struct kvshm__hint hints[KVSHM__HINTS];

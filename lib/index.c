@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "index.h"
 
+#include "frames.h"
 #include "tokens.h"
 
 /* Pages whose words, records and texts are fetched ahead of the walk. */
@@ -48,6 +49,15 @@ enum look { NO, YES, CHANGED };
 
 /* Part of a hit: the compiler is to fit it to each place from which it is called. */
 #define HOT inline __attribute__((always_inline))
+
+/* Taken away, but still in its frame? One that was in the file alone, or was being read from it, has none to come back to. */
+static bool in_limbo(const kvshm *kv, uint32_t record, uint64_t place)
+{
+    uint32_t frame = kvshm__place_frame(place);
+
+    return kvshm__place_state(place) == KVSHM__PLACE_AWAY && frame < kv->frame_count &&
+           KVSHM__LOAD(&kv->owners[frame].owner) == kvshm__owner_page(record);
+}
 
 /* What is looked for: a page behind a parent, or a whole prefix by its deepest page. */
 struct aim {
@@ -168,9 +178,12 @@ static HOT enum look look_at(const kvshm *kv, const struct aim *aim, struct kvsh
     *place_seen = place;
     out->seq = seq;
     enum look answer = aim->spec ? look_at_page(kv, aim, out) : look_at_prefix(kv, aim, out);
-    if (answer == YES && !(kvshm__place_published(place) ||
-                           (aim->also_limbo && kvshm__place_state(place) == KVSHM__PLACE_AWAY)))
-        return NO;
+    out->pending = false;
+    if (answer == YES && !kvshm__place_published(place)) {
+        out->pending = kvshm__place_pending(place);
+        if (!out->pending && !(aim->also_limbo && in_limbo(kv, out->record, place)))
+            return NO;
+    }
     return answer;
 }
 
@@ -312,6 +325,11 @@ static bool walk_step(struct walker *w, uint32_t m, uint64_t hash)
 
     if (!find(w->kv, &aim, &found, &walk->gave_up))
         return false;
+    if (found.pending && !walk->deepest.pending) {
+        walk->resident = walk->deepest;
+        walk->resident_pages = walk->pages;
+        walk->resident_tokens = walk->tokens;
+    }
     walk->deepest = found;
     walk->pages++;
     walk->tokens += m;

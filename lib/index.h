@@ -27,6 +27,7 @@ struct kvshm__found {
     uint32_t length;   /* tokens in this page, and the flags KVSHM__KEY_... */
     uint32_t depth;    /* pages above this one, as the record says */
     uint64_t seq;
+    bool pending;      /* in the file, and not in memory */
     uint64_t word;     /* value of its index word, */
     kvshm_a64 *at;     /* which stands here */
 };
@@ -36,6 +37,11 @@ struct kvshm__walk {
     struct kvshm__found deepest;
     uint32_t pages;    /* found, from the root */
     uint32_t tokens;   /* in them */
+    struct kvshm__found resident; /* if the deepest is pending: the deepest that is not, */
+    uint32_t resident_pages;      /* and how many are not, */
+    uint32_t resident_tokens;     /* with how many tokens */
+    struct kvshm__found wanted;   /* cache.c: the deepest, if it is pending */
+    uint32_t pending_tokens;      /* cache.c: in it and in those above it that are pending */
     bool gave_up;      /* a word changed at each of LOOKS looks */
 };
 

@@ -18,6 +18,7 @@ struct fresh {
     uint64_t hash;
     kvshm_a64 *word;   /* kept for it; NULL: none yet */
     uint32_t record;   /* KVSHM__NO_RECORD: none yet */
+    uint32_t there;    /* the page was there already */
 };
 
 /* One insert, from its checks to its outcome. */
@@ -171,26 +172,52 @@ static int check_epoch(const struct job *j)
     return 0;
 }
 
-/* The pages of the chain that ends at record are published again, root first. */
-static void recall_chain(kvshm *kv, uint32_t record, uint32_t pages)
+/* The page is published again, if it is in limbo. */
+static void recall(kvshm *kv, uint32_t record)
 {
-    for (uint32_t depth = 0; depth < pages; depth++) {
-        uint32_t page = kvshm__pages_ancestor(kv, record, depth);
-        if (page == KVSHM__NO_RECORD ||
-            kvshm__place_state(KVSHM__LOAD(&kv->records[page].place)) != KVSHM__PLACE_AWAY)
+    enum kvshm_place_state state = kvshm__place_state(KVSHM__LOAD(&kv->records[record].place));
+
+    if (state != KVSHM__PLACE_AWAY && state != KVSHM__PLACE_PARTING)
+        return;
+    kvshm__pages_recall(kv, record);
+    if (kv->ages)
+        kvshm__recency_claim(kv, record, false);
+    kvshm__count(kv, KVSHM__CNT_recalled_pages, 1);
+}
+
+/* Pages before first that are in the file alone take our frames. Nothing can fail from here on. */
+static void restore_from_frames(struct job *j, uint32_t first)
+{
+    kvshm *kv = j->kv;
+
+    for (uint32_t i = j->head_pages; kv->slots && i < first; i++) {
+        uint32_t record = j->fresh[i - j->head_pages].there, frame = j->r->frames[i - j->head_pages];
+        if (!kvshm__place_pending(KVSHM__LOAD(&kv->records[record].place)))
             continue;
-        kvshm__pages_recall(kv, page);
-        kvshm__count(kv, KVSHM__CNT_recalled_pages, 1);
+        kvshm__frames_to_page(kv, frame, record);
+        kvshm__pages_restore(kv, record, frame);
+        kvshm__recency_claim(kv, record, false);
     }
 }
 
-/* How many pages behind the head are there already; *deepest is the last of them, published. */
+/* The pages of a head, which are held, are published again, root first. */
+static void recall_head(struct job *j)
+{
+    for (uint32_t i = 0; i < j->head_pages; i++) {
+        uint32_t page = kvshm__pages_ancestor(j->kv, j->above, i);
+        if (page != KVSHM__NO_RECORD)
+            recall(j->kv, page);
+    }
+}
+
+/* How many pages behind the head are there already; *deepest is the last of them, published or pending. */
 static uint32_t use_existing(struct job *j, uint32_t *deepest)
 {
     kvshm *kv = j->kv;
     uint32_t i = j->head_pages;
     bool gave_up = false;
 
+    recall_head(j);
     *deepest = j->above;
     while (i < j->pages) {
         struct kvshm__page_spec spec = spec_of_page(j, i, *deepest);
@@ -198,11 +225,11 @@ static uint32_t use_existing(struct job *j, uint32_t *deepest)
         struct kvshm__found found;
         if (!kvshm__index_find(kv, &spec, parent_seq, true, &found, &gave_up))
             break;
+        recall(kv, found.record);
+        j->fresh[i - j->head_pages].there = found.record;
         *deepest = found.record;
         i++;
     }
-    if (*deepest != KVSHM__NO_RECORD)
-        recall_chain(kv, *deepest, i);
     kvshm__count(kv, KVSHM__CNT_shared_pages, i - j->head_pages);
     return i;
 }
@@ -288,6 +315,7 @@ static int publish_rest(struct job *j, uint32_t first, uint32_t *deepest)
         give_all(j);
         return err;
     }
+    restore_from_frames(j, first);
     for (uint32_t i = first; i < j->pages; i++) {
         prepare(j, i, *deepest);
         *deepest = j->fresh[i - j->head_pages].record;
@@ -308,8 +336,11 @@ static int name_existing(struct job *j, uint32_t deepest)
 
     if (err)
         return err;
+    restore_from_frames(j, j->pages);
     if (stamp != 0) {
         kvshm__recency_touch(kv, deepest, stamp);
+        if (kv->ages)
+            kvshm__recency_claim(kv, deepest, false);
         return KVSHM_EXISTS;
     }
     kvshm__recency_add(kv, deepest);

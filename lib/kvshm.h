@@ -33,6 +33,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -63,6 +64,7 @@ typedef struct kvshm kvshm;
 /* What a call that did not fail may answer besides 0. */
 enum kvshm_outcome {
     KVSHM_MISS = 1,     /* not cached */
+    KVSHM_PENDING = 2,  /* in the spill file, and being read back; no lease */
     KVSHM_EXISTS = 3,   /* insert: the entry was there already and was touched; the reservation is consumed */
     KVSHM_REPLACED = 4, /* insert: the key-only entry was there and has the new pages now */
 };
@@ -86,15 +88,19 @@ enum kvshm_error {
     KVSHM_E_LEASES = -4115, /* all lease words of this client are taken */
     KVSHM_E_CONFLICT = -4116, /* the name exists in two places */
     KVSHM_E_BUSY_CREATORS = -4117, /* another process is creating an arena */
+    KVSHM_E_NOSPILL = -4118, /* the arena's spill file is not to be had */
 };
 
 /* Flags of calls. */
 #define KVSHM_RDONLY 0x0001u   /* attach, open: map read-only, take no lock and no place; peek, copy, list only */
 #define KVSHM_POPULATE 0x0002u /* attach, open, create: fault in all mappings now */
+#define KVSHM_NOTIER 0x0004u   /* attach, open: without the spill file; pages in it are misses for this handle */
 #define KVSHM_FORCE 0x0010u    /* unlink: even with living clients */
 #define KVSHM_PEEK 0x0100u     /* lookup, match: tell how much is cached; no lease, no touch */
 #define KVSHM_TOUCH 0x0200u    /* match: touch an entry that runs through the last page served, if none ends there;
                                   with KVSHM_PEEK: touch although peeking */
+#define KVSHM_WAIT 0x0400u     /* lookup, match: wait, wait_ms at most, until nothing is pending; reserve: until the disk
+                                  has taken what would be dropped else */
 #define KVSHM_DEVICE 0x1000u   /* reserve: devices write into these frames; after death only reap frees them */
 #define KVSHM_EXTEND 0x2000u   /* insert: the head's entry grows, instead of a second one being named */
 #define KVSHM_HOLD 0x4000u     /* insert: .head becomes a lease of the whole prefix */
@@ -125,6 +131,12 @@ enum kvshm_numa {
 };
 /* Preferably on node n, 0 to 1023. */
 #define KVSHM_NUMA_NODE(n) (256u + (n))
+
+/* Which pages are written to the spill file. */
+enum kvshm_admission {
+    KVSHM_ADMIT_ALL = 0,    /* all that would leave memory */
+    KVSHM_ADMIT_REUSED = 1, /* those that were asked for again since they were inserted */
+};
 
 /*
  * What a page is. Either num_layers, num_kv_heads, head_dim and dtype are set (a page is then
@@ -161,6 +173,12 @@ struct kvshm_config {
     uint32_t group;        /* gid of the file; default UINT32_MAX: the creator's */
     uint32_t stall_ms;     /* how long a writer waits for another that does not move, at most 3600000; default 1000 */
     uint32_t reserved;     /* 0 */
+
+    uint32_t admission;    /* enum kvshm_admission; default KVSHM_ADMIT_ALL */
+    const char *spill_path; /* file or block device that pages leave memory for; NULL: none, or, at attach, what KVSHM_SPILL
+                               or else the creator says */
+    uint64_t spill_bytes;  /* the most that the spill file may have */
+    uint64_t wait_ms;      /* longest wait of KVSHM_WAIT; KVSHM_UNLIMITED: no bound; default 1000 */
 };
 
 /* A prompt prefix, by which entries are found. It borrows the caller's tokens for the time of the call. */
@@ -180,7 +198,7 @@ struct kvshm_prefix {
 struct kvshm_lease {
     uint32_t tokens;         /* tokens the leased pages hold */
     uint32_t pages;          /* pages leased */
-    uint32_t pending_tokens; /* 0 in an arena without a second tier */
+    uint32_t pending_tokens; /* behind them in the spill file, being read back unless KVSHM_PEEK was given */
     uint32_t reserved;
     uint64_t last_used;      /* recency stamp of the entry that ends here, this use included; 0: none ends here */
     /* the library's own, not to be touched */
@@ -216,6 +234,14 @@ struct kvshm_entry {
     bool key_only;
     uint8_t key[KVSHM_KEY_BYTES]; /* of a key-only entry, else zero */
     uint64_t page_id[2];  /* of its deepest page; never used twice */
+};
+
+/* How a client moves pages between memory and the spill file. */
+enum kvshm_engine {
+    KVSHM_ENGINE_NONE = 0,  /* not yet, or not at all */
+    KVSHM_ENGINE_SYNC = 1,  /* pread and pwrite */
+    KVSHM_ENGINE_RING = 2,  /* io_uring */
+    KVSHM_ENGINE_FIXED = 3, /* io_uring with registered buffers */
 };
 
 struct kvshm_info {
@@ -261,6 +287,14 @@ struct kvshm_info {
     uint64_t last_evict_ns;
     uint64_t index_bytes;     /* of the segment: index words, page records, recency, frame owners */
     uint64_t token_bytes;     /* of the segment: tokens and keys */
+    uint64_t slots;           /* of the spill file; 0: none */
+    uint64_t slots_free;
+    uint64_t pages_spilled;   /* in the spill file alone */
+    uint64_t entries_spilled; /* whose deepest page claims no memory */
+    uint64_t wait_ms;
+    uint32_t admission;
+    uint32_t engine;          /* of this handle: enum kvshm_engine */
+    char engine_reason[64];   /* why not a better one */
 };
 
 /* The arena's counters since it was created, the same of the dead and the living; and what this process holds. */
@@ -294,6 +328,15 @@ struct kvshm_stats {
     uint64_t no_space; /* calls: reservations refused because all frames were held */
     uint64_t takeovers; /* calls: writer locks taken over from the dead, each followed by a rebuild */
     uint64_t stalls; /* calls: calls refused because the holder of the writer lock had stopped */
+    uint64_t left_pages; /* pages: pages that left memory and stay in the spill file */
+    uint64_t spilled_pages; /* pages: pages written to the spill file */
+    uint64_t restored_pages; /* pages: pages read back from the spill file */
+    uint64_t pending_lookups; /* calls: lookups and matches that found pages in the spill file alone */
+    uint64_t restore_failures; /* pages: pages that could not be read back, or were not what was written */
+    uint64_t spill_failures; /* pages: pages that could not be written to the spill file */
+    uint64_t spill_full; /* calls: times that the spill file had no slot to give */
+    uint64_t spill_bytes_written; /* bytes: bytes written to the spill file, headers included */
+    uint64_t spill_bytes_read; /* bytes: bytes read from the spill file */
 };
 
 /* ---- Version, errors -------------------------------------------------------------------------------- */
@@ -543,6 +586,23 @@ KVSHM_API int64_t kvshm_evict_lru(kvshm *kv);
  * insert. 0.
  */
 KVSHM_API int kvshm_clear(kvshm *kv);
+
+/* ---- The spill file ----------------------------------------------------------------------------------- */
+
+/* Start reading back what of these n prefixes is in the spill file. How many have something pending. */
+KVSHM_API int kvshm_prefetch(kvshm *kv, const struct kvshm_prefix *prefixes, size_t n);
+
+/*
+ * Wait until some of what this handle has pending or prefetched came or failed, timeout at most (NULL: no bound). How
+ * many since the last call; 0: time is up, or nothing is pending.
+ */
+KVSHM_API int kvshm_wait(kvshm *kv, const struct timespec *timeout);
+
+/* A descriptor that is readable when kvshm_wait() would not wait; the handle's, closed at detach. */
+KVSHM_API int kvshm_eventfd(kvshm *kv);
+
+/* All that is resident is in the file too, and on the device. */
+KVSHM_API int kvshm_flush(kvshm *kv);
 
 /* ---- Looking ------------------------------------------------------------------------------------------ */
 

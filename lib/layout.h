@@ -78,8 +78,10 @@ enum kvshm_section_kind {
     KVSHM__SEC_HEAP = 8,         /* struct kvshm_heap_slot[records] */
     KVSHM__SEC_OWNERS = 9,       /* struct kvshm_owner[frames] */
     KVSHM__SEC_FRAMES = 10,      /* frames, frame_stride bytes each */
-    /* kept for: 11 slots, 12 transfers, 13 event ring, 14 limits of tenants */
-    KVSHM__SEC_KINDS = 11,
+    KVSHM__SEC_SLOTS = 11,       /* struct kvshm_slot[slots]; 0 without a spill file */
+    KVSHM__SEC_AGES = 12,        /* struct kvshm_age[records]; 0 without a spill file */
+    /* kept for: 13 event ring, 14 limits of tenants */
+    KVSHM__SEC_KINDS = 13,
 };
 #define KVSHM__DIRECTORY_ROOM 16
 
@@ -135,7 +137,8 @@ struct kvshm_static {
     uint8_t secret[KVSHM__SECRET_BYTES]; /* key of the placement hash, random */
     char spill_path[256];     /* room: a hint to be proven; empty */
     struct kvshm_section directory[KVSHM__DIRECTORY_ROOM];
-    uint8_t room[632];        /* 0 */
+    uint64_t slots;           /* of the spill file; 0: none */
+    uint8_t room[624];        /* 0 */
     uint64_t checksum;
 };
 static_assert(sizeof(struct kvshm_static) == 2048, "layout");
@@ -191,6 +194,21 @@ struct kvshm_derived {
     uint8_t room[32];
 };
 
+/* The same, of the second tier. */
+struct kvshm_tier_derived {
+    kvshm_a32 free_slot1;      /* first of the list of free slots through kvshm_slot.next1 */
+    kvshm_a32 fresh_slot;      /* slots from here on have never been used */
+    kvshm_a64 slots_free;
+    kvshm_a64 pages_spilled;   /* SPILLED, RESTORING and PARTING */
+    kvshm_a32 oldest1;         /* ends of the list of entries that gave up memory, through kvshm_age */
+    kvshm_a32 newest1;
+    kvshm_a64 entries_spilled; /* in that list */
+    kvshm_a64 pages_kept;      /* in the heap, though no entry ends at them */
+    kvshm_a64 frames_restoring;
+    uint8_t room[8];
+};
+static_assert(sizeof(struct kvshm_tier_derived) == KVSHM__LINE, "layout");
+
 struct kvshm_header {
     struct kvshm_static fixed;
 
@@ -231,7 +249,9 @@ struct kvshm_header {
     /* 2624: any, fetch-add: counters of clients whose places were taken over. */
     kvshm_a64 totals[KVSHM__COUNTERS_ROOM];
 
-    uint8_t room5[1088];
+    /* 3008 */
+    struct kvshm_tier_derived tier;
+    uint8_t room5[1024];
 };
 static_assert(sizeof(struct kvshm_header) == KVSHM__HEADER_BYTES, "layout");
 static_assert(offsetof(struct kvshm_header, epoch) == 2048, "layout");
@@ -311,7 +331,17 @@ enum kvshm_place_state {
     KVSHM__PLACE_RESIDENT = 1,  /* in its frame */
     KVSHM__PLACE_LEAVING = 2,   /* the same, being evicted: a hit calls it off by compare-and-swap to RESIDENT */
     KVSHM__PLACE_AWAY = 3,      /* taken away: found by no reader; in limbo while held */
-    KVSHM__PLACE_RESTORING = 4, /* room: its frame is being read into */
+    KVSHM__PLACE_RESTORING = 4, /* its frame is being read into, by the client that the frame's owner word names */
+    KVSHM__PLACE_SPILLED = 5,   /* in no frame, but in its slot */
+    KVSHM__PLACE_PARTING = 6,   /* to be SPILLED as soon as nothing holds its frame; in limbo */
+};
+
+/* The state of a page's slot. */
+enum kvshm_slot_state {
+    KVSHM__SLOT_NONE = 0,
+    KVSHM__SLOT_WRITING = 1, /* by the client that the slot's owner word names */
+    KVSHM__SLOT_WRITTEN = 2, /* header and payload are on the device */
+    KVSHM__SLOT_ERASING = 3, /* by the client that the slot's owner word names; found by no reader */
 };
 
 /*
@@ -337,7 +367,7 @@ struct kvshm_record {
     kvshm_a64 stamp;      /* lock: 0 -> now, any -> 0; readers: compare-and-swap from the value seen to a later one.
                              Not 0: an entry ends at this page, last used then */
     kvshm_a64 policy;     /* room */
-    kvshm_a64 slot;       /* room: slot of the spill file */
+    kvshm_a64 slot;       /* lock: bits 0-27 slot of the spill file, bits 28-31 state of it; 0: none */
     kvshm_a64 hash;       /* S: placement hash of the prefix that ends here */
     kvshm_a64 page_id[2]; /* S: opening id, counter; never used twice */
     kvshm_a64 caller[2];  /* room: 16 bytes of the caller's */
@@ -393,6 +423,28 @@ enum kvshm_owner_kind {
     KVSHM__OWNER_RESERVED = 1,
     KVSHM__OWNER_DEVICE = 2,
     KVSHM__OWNER_PAGE = 3,
+    KVSHM__OWNER_RESTORING = 4, /* of a frame: bits 16-59 client that reads into it */
+    KVSHM__OWNER_WRITING = 5,   /* of a slot: bits 16-59 client */
+    KVSHM__OWNER_ERASING = 6,   /* of a slot: bits 16-59 client */
 };
+
+/* Whose a slot is: as a frame's owner word. */
+struct kvshm_slot {
+    kvshm_a64 owner;   /* lock */
+    kvshm_a64 sum;     /* lock: checksum of the payload, while it is a page's */
+    kvshm_a32 record;  /* lock: the page it is about, unless free */
+    kvshm_a32 next1;   /* derived, lock: list of free slots */
+};
+static_assert(sizeof(struct kvshm_slot) == 24, "layout");
+
+/* Of a record in an arena with a spill file; all derived, lock. */
+struct kvshm_age {
+    kvshm_a64 kept;     /* not 0: since then the page is kept in memory, though no entry ends at it */
+    kvshm_a32 spilled1; /* first of the list of children that are in no frame, through kvshm_links.next1 */
+    kvshm_a32 older1;   /* list of entries that gave up their claim to memory, in the order in which they did */
+    kvshm_a32 newer1;
+    uint32_t reserved;
+};
+static_assert(sizeof(struct kvshm_age) == 24, "layout");
 
 #endif /* KVSHM_LAYOUT_H */

@@ -38,6 +38,8 @@ lib_libkvshm_internal_la_SOURCES = \
 	lib/lines.c \
 	lib/lines.h \
 	lib/look.c \
+	lib/load.c \
+	lib/load.h \
 	lib/mend.c \
 	lib/mend.h \
 	lib/message.c \
@@ -64,11 +66,17 @@ lib_libkvshm_internal_la_SOURCES = \
 	lib/ring.h \
 	lib/segment.c \
 	lib/segment.h \
+	lib/slots.c \
+	lib/slots.h \
+	lib/spill.c \
+	lib/spill.h \
 	lib/spill_file.c \
 	lib/spill_file.h \
 	lib/spill_layout.h \
 	lib/sys.c \
 	lib/sys.h \
+	lib/tier.c \
+	lib/tier.h \
 	lib/tokens.c \
 	lib/tokens.h \
 	lib/validate.c \

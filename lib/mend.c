@@ -11,6 +11,7 @@
 #include "message.h"
 #include "private.h"
 #include "recency.h"
+#include "slots.h"
 #include "sys.h"
 #include "writer.h"
 
@@ -103,7 +104,7 @@ static void finish_sequences(kvshm *kv)
         struct kvshm_record *r = &kv->records[record];
         if (KVSHM__LOAD(&r->seq) & 1)
             KVSHM__STORE_REL(&r->seq, KVSHM__LOAD(&r->seq) + 1);
-        if (state_of(kv, record) > KVSHM__PLACE_AWAY)
+        if (state_of(kv, record) > (kv->slots ? KVSHM__PLACE_PARTING : KVSHM__PLACE_AWAY))
             KVSHM__STORE_REL(&r->place, KVSHM__LOAD(&r->place) >> 32 << 32);
         progress(kv, record);
     }
@@ -133,17 +134,27 @@ static void mend_words(kvshm *kv, uint64_t *named)
     }
 }
 
-/* A page that is found stands in its frame, under a parent that does. */
+/* A page that is found stands in its frame, under a parent that does; one in the file in its slot, under one in the file. */
 static bool whole(const kvshm *kv, uint32_t record, const uint64_t *named)
 {
     uint32_t parent1 = KVSHM__LOAD(&kv->records[record].parent1);
+    uint64_t place = KVSHM__LOAD(&kv->records[record].place);
+    bool pending = kvshm__place_pending(place);
 
-    if (!kvshm__bit(named, record) || !has_frame(kv, record))
+    if (!kvshm__bit(named, record) || (kvshm__place_state(place) != KVSHM__PLACE_SPILLED &&
+                                       kvshm__place_state(place) != KVSHM__PLACE_RESTORING && !has_frame(kv, record)))
+        return false;
+    if (pending && kvshm__slots_state_of(&kv->records[record]) != KVSHM__SLOT_WRITTEN)
         return false;
     if (parent1 == 0)
         return KVSHM__LOAD(&kv->records[record].depth) == 0;
     uint32_t parent = kvshm__pages_parent(kv, record);
-    return parent != KVSHM__NO_RECORD && kvshm__place_published(KVSHM__LOAD(&kv->records[parent].place));
+    if (parent == KVSHM__NO_RECORD)
+        return false;
+    uint64_t above = KVSHM__LOAD(&kv->records[parent].place);
+    return kvshm__place_published(above) ||
+           (pending && kvshm__place_pending(above) &&
+            (kvshm__place_state(place) == KVSHM__PLACE_SPILLED || kvshm__place_state(above) != KVSHM__PLACE_SPILLED));
 }
 
 /* 3. What is resident and not found by the index, or not whole, is taken away. Damage may take several rounds. */
@@ -154,7 +165,8 @@ static void take_away_unpublished(kvshm *kv, const uint64_t *named)
     do {
         again = false;
         for (uint32_t record = 0; record < kv->record_count; record++) {
-            if (kvshm__place_published(KVSHM__LOAD(&kv->records[record].place)) && !whole(kv, record, named))
+            uint64_t place = KVSHM__LOAD(&kv->records[record].place);
+            if ((kvshm__place_published(place) || kvshm__place_pending(place)) && !whole(kv, record, named))
                 again |= kvshm__pages_take_away(kv, record);
             progress(kv, record);
         }
@@ -164,8 +176,11 @@ static void take_away_unpublished(kvshm *kv, const uint64_t *named)
 /* 4. The lists of children, of all pages that have a place. */
 static void link_children(kvshm *kv)
 {
-    for (uint32_t record = 0; record < kv->record_count; record++)
+    for (uint32_t record = 0; record < kv->record_count; record++) {
         KVSHM__STORE(&kv->links[record].child1, 0);
+        if (kv->ages)
+            KVSHM__STORE(&kv->ages[record].spilled1, 0);
+    }
     for (uint32_t record = 0; record < kv->record_count; record++) {
         KVSHM__STORE(&kv->links[record].link1, 0);
         if (state_of(kv, record) != KVSHM__PLACE_NONE)
@@ -178,7 +193,8 @@ static void link_children(kvshm *kv)
 static void trim(kvshm *kv)
 {
     for (uint32_t record = 0; record < kv->record_count; record++) {
-        if (kvshm__place_published(KVSHM__LOAD(&kv->records[record].place)))
+        uint64_t place = KVSHM__LOAD(&kv->records[record].place);
+        if (kvshm__place_published(place) || kvshm__place_pending(place))
             kvshm__evict_take_away(kv, record);
         progress(kv, record);
     }
@@ -222,16 +238,17 @@ static void settle_limbo(kvshm *kv, uint64_t *held)
         KVSHM__STORE(&kv->links[record].link1, 0);
         if (state_of(kv, record) == KVSHM__PLACE_AWAY && kvshm__bit(held, record))
             finish_owner(kv, record);
-        if (state_of(kv, record) == KVSHM__PLACE_AWAY && !(kvshm__bit(held, record) && has_frame(kv, record)))
+        if (state_of(kv, record) == KVSHM__PLACE_AWAY && !(kvshm__bit(held, record) && has_frame(kv, record)) &&
+            (!kv->slots || kvshm__slots_let_go(kv, record)))
             kvshm__evict_release_page(kv, record);
         else if (state_of(kv, record) == KVSHM__PLACE_AWAY)
             name_again(kv, record);
         progress(kv, record);
     }
     for (uint32_t record = 0; record < kv->record_count; record++) {
-        if (state_of(kv, record) != KVSHM__PLACE_AWAY)
+        if (state_of(kv, record) != KVSHM__PLACE_AWAY && state_of(kv, record) != KVSHM__PLACE_PARTING)
             continue;
-        if (KVSHM__LOAD(&kv->records[record].length) & KVSHM__KEY_ONLY)
+        if (state_of(kv, record) == KVSHM__PLACE_AWAY && (KVSHM__LOAD(&kv->records[record].length) & KVSHM__KEY_ONLY))
             kvshm__index_clear(kv, record); /* as kvshm__evict_take_away() does */
         kvshm__evict_to_limbo(kv, record);
     }
@@ -241,7 +258,7 @@ static void settle_limbo(kvshm *kv, uint64_t *held)
 static void count_all(kvshm *kv)
 {
     struct kvshm_derived *d = &kv->header->derived;
-    uint64_t pages = 0, limbo = 0;
+    uint64_t pages = 0, limbo = 0, spilled = 0;
 
     for (uint32_t frame = 0; frame < kv->frame_count; frame++) {
         uint64_t owner = KVSHM__LOAD(&kv->owners[frame].owner);
@@ -261,11 +278,14 @@ static void count_all(kvshm *kv)
             kvshm__pages_give(kv, record);
         else if (state_of(kv, record) == KVSHM__PLACE_AWAY)
             limbo++;
+        else if (kvshm__place_pending(KVSHM__LOAD(&kv->records[record].place)))
+            spilled++;
         else
             pages++;
     }
     KVSHM__STORE(&d->pages, pages);
     KVSHM__STORE(&d->limbo, limbo);
+    KVSHM__STORE(&kv->header->tier.pages_spilled, spilled);
     KVSHM__STORE(&d->sweep_record, kv->record_count);
     kvshm__frames_rebuild(kv);
     kvshm__recency_rebuild(kv);
@@ -276,10 +296,14 @@ void kvshm__mend_rebuild(kvshm *kv)
     uint64_t *named = kv->scratch + kv->bitmap_words;
 
     kv->pinned1 = 0;
+    kv->erasing = false;
     finish_sequences(kv);
+    kvshm__slots_rebuild(kv);
     mend_words(kv, named);
     take_away_unpublished(kv, named);
     link_children(kv);
+    if (kv->slots)
+        kvshm__evict_forsake(kv);
     trim(kv);
     settle_limbo(kv, kv->scratch);
     count_all(kv);

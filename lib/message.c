@@ -75,6 +75,8 @@ static const char *own_sentence(int code)
     switch ((enum kvshm_outcome)code) {
     case KVSHM_MISS:
         return "not cached";
+    case KVSHM_PENDING:
+        return "in the spill file, and being read back";
     case KVSHM_EXISTS:
         return "the entry was there already";
     case KVSHM_REPLACED:

@@ -8,6 +8,12 @@ static struct kvshm_derived *derived(const kvshm *kv)
     return &kv->header->derived;
 }
 
+/* Of an arena with a spill file. */
+static struct kvshm_tier_derived *tier(const kvshm *kv)
+{
+    return &kv->header->tier;
+}
+
 /* ---- Texts ------------------------------------------------------------------------------------------------ */
 
 static void text_write(kvshm *kv, uint32_t record, const struct kvshm__page_spec *spec)
@@ -126,6 +132,41 @@ static uint32_t jump_of(const kvshm *kv, uint32_t record, uint32_t parent)
     return d0 - d1 == d1 - d2 ? far : parent;
 }
 
+/* Children in frames and children in none stand in two lists of their parent. */
+static kvshm_a32 *list_of(const kvshm *kv, uint32_t record, uint32_t parent)
+{
+    bool spilled = kvshm__place_state(KVSHM__LOAD(&kv->records[record].place)) == KVSHM__PLACE_SPILLED;
+
+    return spilled && kv->ages ? &kv->ages[parent].spilled1 : &kv->links[parent].child1;
+}
+
+static void list_under(kvshm *kv, uint32_t record, uint32_t parent)
+{
+    KVSHM__STORE(&kv->links[record].prev1, 0);
+    KVSHM__STORE(&kv->links[record].next1, 0);
+    if (parent == KVSHM__NO_RECORD)
+        return;
+    kvshm_a32 *list = list_of(kv, record, parent);
+    uint32_t first1 = KVSHM__LOAD(list);
+    KVSHM__STORE(&kv->links[record].next1, first1);
+    if (first1 - 1 < kv->record_count)
+        KVSHM__STORE(&kv->links[first1 - 1].prev1, record + 1);
+    KVSHM__STORE(list, record + 1);
+}
+
+static void unlist(kvshm *kv, uint32_t record, uint32_t parent)
+{
+    uint32_t next1 = KVSHM__LOAD(&kv->links[record].next1);
+    uint32_t prev1 = KVSHM__LOAD(&kv->links[record].prev1);
+
+    if (next1 - 1 < kv->record_count)
+        KVSHM__STORE(&kv->links[next1 - 1].prev1, prev1);
+    if (prev1 - 1 < kv->record_count)
+        KVSHM__STORE(&kv->links[prev1 - 1].next1, next1);
+    else
+        KVSHM__STORE(list_of(kv, record, parent), next1);
+}
+
 void kvshm__pages_link(kvshm *kv, uint32_t record)
 {
     uint32_t parent = kvshm__pages_parent(kv, record);
@@ -135,33 +176,29 @@ void kvshm__pages_link(kvshm *kv, uint32_t record)
 
     if (!(length & KVSHM__KEY_ONLY) && length - 1 < kv->page_tokens - 1)
         KVSHM__STORE_REL(partials, KVSHM__LOAD(partials) | kvshm__partial_bit(kv, length));
-    KVSHM__STORE(&kv->links[record].prev1, 0);
-    KVSHM__STORE(&kv->links[record].next1, 0);
-    if (root)
-        return;
-    uint32_t first1 = KVSHM__LOAD(&kv->links[parent].child1);
-    KVSHM__STORE(&kv->links[record].next1, first1);
-    if (first1 - 1 < kv->record_count)
-        KVSHM__STORE(&kv->links[first1 - 1].prev1, record + 1);
-    KVSHM__STORE(&kv->links[parent].child1, record + 1);
+    list_under(kv, record, parent);
 }
 
 static void unlink_from_parent(kvshm *kv, uint32_t record)
 {
     uint32_t parent = kvshm__pages_parent(kv, record);
-    uint32_t next1 = KVSHM__LOAD(&kv->links[record].next1);
-    uint32_t prev1 = KVSHM__LOAD(&kv->links[record].prev1);
 
     if (parent == KVSHM__NO_RECORD)
         return;
-    if (next1 - 1 < kv->record_count)
-        KVSHM__STORE(&kv->links[next1 - 1].prev1, prev1);
-    if (prev1 - 1 < kv->record_count)
-        KVSHM__STORE(&kv->links[prev1 - 1].next1, next1);
-    else
-        KVSHM__STORE(&kv->links[parent].child1, next1);
-    if (KVSHM__LOAD(&kv->links[parent].child1) == 0)
+    unlist(kv, record, parent);
+    if (!kvshm__pages_has_children(kv, parent))
         KVSHM__STORE(&kv->records[parent].partials, 0);
+}
+
+/* The page goes from one of its parent's lists to the other; change makes the difference. */
+static void relist(kvshm *kv, uint32_t record, void (*change)(kvshm *, uint32_t, uint64_t), uint64_t to)
+{
+    uint32_t parent = kvshm__pages_parent(kv, record);
+
+    if (parent != KVSHM__NO_RECORD)
+        unlist(kv, record, parent);
+    change(kv, record, to);
+    list_under(kv, record, parent);
 }
 
 /* ---- Places ----------------------------------------------------------------------------------------------- */
@@ -183,6 +220,12 @@ void kvshm__pages_write(kvshm *kv, uint32_t record, const struct kvshm__page_spe
     KVSHM__STORE(&r->stamp, 0);
     KVSHM__STORE(&r->policy, 0);
     KVSHM__STORE(&links->child1, 0);
+    if (kv->ages) {
+        KVSHM__STORE(&kv->ages[record].spilled1, 0);
+        KVSHM__STORE(&kv->ages[record].kept, 0);
+        KVSHM__STORE(&kv->ages[record].older1, 0);
+        KVSHM__STORE(&kv->ages[record].newer1, 0);
+    }
     KVSHM__STORE(&r->partials, 0);
     KVSHM__STORE(&kv->header->next_page_id, KVSHM__LOAD(&kv->header->next_page_id) + 1);
     KVSHM__STORE(&r->seq, kvshm__pages_seq(kv, record));
@@ -208,7 +251,28 @@ void kvshm__pages_settle(kvshm *kv, uint32_t record, uint32_t frame)
     KVSHM__ADD(&derived(kv)->pages, 1);
 }
 
-bool kvshm__pages_take_away(kvshm *kv, uint32_t record)
+/* What the counts are of a page in this state. */
+static kvshm_a64 *count_of(const kvshm *kv, enum kvshm_place_state state)
+{
+    switch (state) {
+    case KVSHM__PLACE_RESIDENT:
+    case KVSHM__PLACE_LEAVING:
+        return &derived(kv)->pages;
+    case KVSHM__PLACE_AWAY:
+        return &derived(kv)->limbo;
+    default:
+        return &tier(kv)->pages_spilled;
+    }
+}
+
+static void recount(const kvshm *kv, enum kvshm_place_state from, enum kvshm_place_state to)
+{
+    KVSHM__ADD(count_of(kv, from), -1);
+    KVSHM__ADD(count_of(kv, to), 1);
+}
+
+/* Readers of a published page may move it from LEAVING to RESIDENT meanwhile. */
+static bool move_published(kvshm *kv, uint32_t record, enum kvshm_place_state to)
 {
     kvshm_a64 *place = &kv->records[record].place;
     uint64_t seen;
@@ -217,20 +281,76 @@ bool kvshm__pages_take_away(kvshm *kv, uint32_t record)
         seen = KVSHM__LOAD(place);
         if (!kvshm__place_published(seen))
             return false;
-    } while (!kvshm__cas(place, seen, moved(seen, kvshm__place_frame(seen), KVSHM__PLACE_AWAY)));
-    KVSHM__ADD(&derived(kv)->pages, -1);
-    KVSHM__ADD(&derived(kv)->limbo, 1);
+    } while (!kvshm__cas(place, seen, moved(seen, kvshm__place_frame(seen), to)));
+    recount(kv, KVSHM__PLACE_RESIDENT, to);
     return true;
+}
+
+static void store_place(kvshm *kv, uint32_t record, uint64_t to)
+{
+    KVSHM__STORE_REL(&kv->records[record].place, to);
+}
+
+/* Of a page that no reader moves. */
+static void move(kvshm *kv, uint32_t record, uint32_t frame, enum kvshm_place_state to)
+{
+    uint64_t seen = KVSHM__LOAD(&kv->records[record].place);
+    enum kvshm_place_state from = kvshm__place_state(seen);
+
+    if ((from == KVSHM__PLACE_SPILLED) != (to == KVSHM__PLACE_SPILLED))
+        relist(kv, record, store_place, moved(seen, frame, to));
+    else
+        store_place(kv, record, moved(seen, frame, to));
+    recount(kv, from, to);
+}
+
+bool kvshm__pages_take_away(kvshm *kv, uint32_t record)
+{
+    uint64_t seen = KVSHM__LOAD(&kv->records[record].place);
+
+    switch (kvshm__place_state(seen)) {
+    case KVSHM__PLACE_RESIDENT:
+    case KVSHM__PLACE_LEAVING:
+        return move_published(kv, record, KVSHM__PLACE_AWAY);
+    case KVSHM__PLACE_PARTING:
+    case KVSHM__PLACE_RESTORING:
+    case KVSHM__PLACE_SPILLED:
+        move(kv, record, kvshm__place_frame(seen), KVSHM__PLACE_AWAY);
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool kvshm__pages_part(kvshm *kv, uint32_t record)
+{
+    return move_published(kv, record, KVSHM__PLACE_PARTING);
 }
 
 void kvshm__pages_recall(kvshm *kv, uint32_t record)
 {
-    kvshm_a64 *place = &kv->records[record].place;
-    uint64_t seen = KVSHM__LOAD(place);
+    move(kv, record, kvshm__place_frame(KVSHM__LOAD(&kv->records[record].place)), KVSHM__PLACE_RESIDENT);
+}
 
-    KVSHM__STORE_REL(place, moved(seen, kvshm__place_frame(seen), KVSHM__PLACE_RESIDENT));
-    KVSHM__ADD(&derived(kv)->pages, 1);
-    KVSHM__ADD(&derived(kv)->limbo, -1);
+void kvshm__pages_spill(kvshm *kv, uint32_t record)
+{
+    move(kv, record, 0, KVSHM__PLACE_SPILLED);
+}
+
+void kvshm__pages_load(kvshm *kv, uint32_t record)
+{
+    relist(kv, record, store_place, moved(KVSHM__LOAD(&kv->records[record].place), 0, KVSHM__PLACE_SPILLED));
+    KVSHM__ADD(&tier(kv)->pages_spilled, 1);
+}
+
+void kvshm__pages_claim(kvshm *kv, uint32_t record, uint32_t frame)
+{
+    move(kv, record, frame, KVSHM__PLACE_RESTORING);
+}
+
+void kvshm__pages_restore(kvshm *kv, uint32_t record, uint32_t frame)
+{
+    move(kv, record, frame, KVSHM__PLACE_RESIDENT);
 }
 
 void kvshm__pages_vacate(kvshm *kv, uint32_t record)

@@ -70,10 +70,38 @@ static inline uint64_t kvshm__pages_next_seq(const kvshm *kv, uint32_t record)
 /* The page stands in frame from now on; the next step publishes its index word. */
 void kvshm__pages_settle(kvshm *kv, uint32_t record, uint32_t frame);
 
-/* RESIDENT or LEAVING -> AWAY, by compare-and-swap against hits. false: it was not published. */
+/* In the file, and not, or not for long, in memory? Found by readers as pending. */
+static inline bool kvshm__place_pending(uint64_t place)
+{
+    return kvshm__place_state(place) == KVSHM__PLACE_SPILLED || kvshm__place_state(place) == KVSHM__PLACE_RESTORING ||
+           kvshm__place_state(place) == KVSHM__PLACE_PARTING;
+}
+
+/* Has the page children that are not free yet? */
+static inline bool kvshm__pages_has_children(const kvshm *kv, uint32_t record)
+{
+    return KVSHM__LOAD(&kv->links[record].child1) != 0 || (kv->ages && KVSHM__LOAD(&kv->ages[record].spilled1) != 0);
+}
+
+/* Published or pending -> AWAY, by compare-and-swap against hits. false: it was neither. */
 bool kvshm__pages_take_away(kvshm *kv, uint32_t record);
 
-/* AWAY -> RESIDENT: called back from limbo. */
+/* RESIDENT or LEAVING -> PARTING, by compare-and-swap against hits. false: it was not published. */
+bool kvshm__pages_part(kvshm *kv, uint32_t record);
+
+/* PARTING or RESTORING -> SPILLED. The frame's owner word has been given back before. */
+void kvshm__pages_spill(kvshm *kv, uint32_t record);
+
+/* NONE -> SPILLED, of a page that was just written to its record, and whose slot word says where it is. */
+void kvshm__pages_load(kvshm *kv, uint32_t record);
+
+/* SPILLED or RESTORING -> RESTORING into this frame, whose owner word says by whom. */
+void kvshm__pages_claim(kvshm *kv, uint32_t record, uint32_t frame);
+
+/* SPILLED or RESTORING -> RESIDENT in this frame, which is the page's already. */
+void kvshm__pages_restore(kvshm *kv, uint32_t record, uint32_t frame);
+
+/* AWAY or PARTING -> RESIDENT: called back from limbo. */
 void kvshm__pages_recall(kvshm *kv, uint32_t record);
 
 /* AWAY -> NONE; out of its parent's list. The frame's owner word has been given back before. */

@@ -74,7 +74,7 @@ static uint64_t lay_out(const struct kvshm_config *c, struct kvshm__plan *plan)
     uint64_t words = (uint64_t)c->max_clients * c->max_leases;
 
     memset(plan->section, 0, sizeof(plan->section));
-    plan->records = plan->frames;
+    plan->records = plan->frames + plan->slots;
     plan->buckets = plan->records / 4 + 2;
     append(plan, KVSHM__SEC_CLIENTS, c->max_clients, sizeof(struct kvshm_client), KVSHM__LINE,
            &end);
@@ -86,6 +86,9 @@ static uint64_t lay_out(const struct kvshm_config *c, struct kvshm__plan *plan)
     append(plan, KVSHM__SEC_TEXTS, plan->records, plan->text_stride, KVSHM__LINE, &end);
     append(plan, KVSHM__SEC_HEAP, plan->records, sizeof(struct kvshm_heap_slot), KVSHM__LINE, &end);
     append(plan, KVSHM__SEC_OWNERS, plan->frames, sizeof(struct kvshm_owner), KVSHM__LINE, &end);
+    append(plan, KVSHM__SEC_SLOTS, plan->slots, sizeof(struct kvshm_slot), KVSHM__LINE, &end);
+    append(plan, KVSHM__SEC_AGES, plan->slots ? plan->records : 0, sizeof(struct kvshm_age),
+           KVSHM__LINE, &end);
     append(plan, KVSHM__SEC_FRAMES, plan->frames, plan->frame_stride, plan->page_size, &end);
     plan->segment_bytes = round_up(end, plan->page_size);
     return plan->segment_bytes;
@@ -130,8 +133,9 @@ int kvshm__plan_make(const struct kvshm__config *config, uint32_t page_size,
     memset(plan, 0, sizeof(*plan));
     plan->page_size = page_size;
     plan->page_bytes = config->page_bytes;
-    plan->frame_stride =
-        round_up(plan->page_bytes, plan->page_bytes >= BLOCK ? BLOCK : KVSHM__LINE);
+    plan->slots = config->slots;
+    plan->frame_stride = round_up(
+        plan->page_bytes, plan->page_bytes >= BLOCK || plan->slots > 0 ? BLOCK : KVSHM__LINE);
     plan->text_stride = kvshm__plan_text_stride(c->geometry.page_tokens);
     if (c->frames != 0)
         bytes_for(c, plan, c->frames);

@@ -13,7 +13,8 @@ struct kvshm__plan {
     uint64_t frame_stride;
     uint64_t text_stride;
     uint64_t frames;
-    uint64_t records;
+    uint64_t slots;
+    uint64_t records; /* frames and slots together */
     uint64_t buckets;
     uint64_t segment_bytes;
     uint32_t page_size;

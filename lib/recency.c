@@ -79,6 +79,15 @@ uint64_t kvshm__recency_touch(const kvshm *kv, uint32_t record, uint64_t seen)
     return now;
 }
 
+/* When an entry was used last, or a page restored, which is kept for a while; 0: it is neither. */
+static uint64_t key_of(const kvshm *kv, uint32_t record)
+{
+    uint64_t stamp = KVSHM__LOAD(&kv->records[record].stamp);
+    uint64_t kept = kv->ages ? KVSHM__LOAD(&kv->ages[record].kept) : 0;
+
+    return stamp > kept ? stamp : kept;
+}
+
 /* ---- The heap --------------------------------------------------------------------------------------------- */
 
 static uint64_t stamp_at(const kvshm *kv, uint32_t i)
@@ -177,25 +186,130 @@ static void heap_remove(kvshm *kv, uint32_t record)
     KVSHM__STORE(&kv->heap[record].position1, 0);
 }
 
+/* ---- The list of those that gave up memory ---------------------------------------------------------------- */
+
+static struct kvshm_tier_derived *tier(const kvshm *kv)
+{
+    return &kv->header->tier;
+}
+
+static bool in_list(const kvshm *kv, uint32_t record)
+{
+    return kv->ages && (KVSHM__LOAD(&kv->ages[record].older1) != 0 || KVSHM__LOAD(&tier(kv)->oldest1) == record + 1);
+}
+
+static void list_append(kvshm *kv, uint32_t record)
+{
+    uint32_t last = KVSHM__LOAD(&tier(kv)->newest1) - 1;
+
+    KVSHM__STORE(&kv->ages[record].newer1, 0);
+    KVSHM__STORE(&kv->ages[record].older1, last < kv->record_count ? last + 1 : 0);
+    if (last < kv->record_count)
+        KVSHM__STORE(&kv->ages[last].newer1, record + 1);
+    else
+        KVSHM__STORE(&tier(kv)->oldest1, record + 1);
+    KVSHM__STORE(&tier(kv)->newest1, record + 1);
+    KVSHM__ADD(&tier(kv)->entries_spilled, 1);
+}
+
+static void list_remove(kvshm *kv, uint32_t record)
+{
+    uint32_t older1 = KVSHM__LOAD(&kv->ages[record].older1), newer1 = KVSHM__LOAD(&kv->ages[record].newer1);
+
+    if (older1 - 1 < kv->record_count)
+        KVSHM__STORE(&kv->ages[older1 - 1].newer1, newer1);
+    else
+        KVSHM__STORE(&tier(kv)->oldest1, newer1);
+    if (newer1 - 1 < kv->record_count)
+        KVSHM__STORE(&kv->ages[newer1 - 1].older1, older1);
+    else
+        KVSHM__STORE(&tier(kv)->newest1, older1);
+    KVSHM__STORE(&kv->ages[record].older1, 0);
+    KVSHM__STORE(&kv->ages[record].newer1, 0);
+    KVSHM__ADD(&tier(kv)->entries_spilled, -1);
+}
+
+static bool in_heap(const kvshm *kv, uint32_t record)
+{
+    return KVSHM__LOAD(&kv->heap[record].position1) != 0;
+}
+
+/* In the heap though no entry ends there? */
+static bool is_kept_alone(const kvshm *kv, uint32_t record)
+{
+    return KVSHM__LOAD(&kv->ages[record].kept) != 0 && KVSHM__LOAD(&kv->records[record].stamp) == 0;
+}
+
+static void leave_heap_and_list(kvshm *kv, uint32_t record)
+{
+    heap_remove(kv, record);
+    if (!kv->ages)
+        return;
+    if (in_list(kv, record))
+        list_remove(kv, record);
+    KVSHM__ADD(&tier(kv)->pages_kept, -(uint64_t)is_kept_alone(kv, record));
+    KVSHM__STORE(&kv->ages[record].kept, 0);
+}
+
+void kvshm__recency_give_up(kvshm *kv, uint32_t record)
+{
+    leave_heap_and_list(kv, record);
+    if (KVSHM__LOAD(&kv->records[record].stamp) != 0)
+        list_append(kv, record);
+}
+
+void kvshm__recency_claim(kvshm *kv, uint32_t record, bool keep)
+{
+    if (in_heap(kv, record) && !keep)
+        return;
+    leave_heap_and_list(kv, record);
+    if (keep) {
+        KVSHM__STORE(&kv->ages[record].kept, kvshm__recency_now(kv));
+        KVSHM__ADD(&tier(kv)->pages_kept, KVSHM__LOAD(&kv->records[record].stamp) == 0);
+    }
+    if (key_of(kv, record) != 0)
+        heap_add(kv, record, key_of(kv, record));
+}
+
+bool kvshm__recency_claims(const kvshm *kv, uint32_t record)
+{
+    return in_heap(kv, record);
+}
+
+uint32_t kvshm__recency_oldest_spilled(kvshm *kv)
+{
+    uint32_t record = KVSHM__LOAD(&tier(kv)->oldest1) - 1;
+
+    return record < kv->record_count && KVSHM__LOAD(&kv->records[record].stamp) != 0 ? record : KVSHM__NO_RECORD;
+}
+
 void kvshm__recency_add(kvshm *kv, uint32_t record)
 {
     uint64_t now = kvshm__recency_now(kv);
 
+    leave_heap_and_list(kv, record);
     heap_add(kv, record, now);
+    KVSHM__STORE(&kv->records[record].policy, now);
     KVSHM__STORE_REL(&kv->records[record].stamp, now);
 }
 
 void kvshm__recency_remove(kvshm *kv, uint32_t record)
 {
+    leave_heap_and_list(kv, record);
     KVSHM__STORE_REL(&kv->records[record].stamp, 0);
-    heap_remove(kv, record);
 }
 
 bool kvshm__recency_remove_if(kvshm *kv, uint32_t record, uint64_t seen)
 {
-    if (!kvshm__cas(&kv->records[record].stamp, seen, 0))
+    uint64_t stamp = seen;
+
+    if (kv->ages && KVSHM__LOAD(&kv->ages[record].kept) == seen)
+        stamp = KVSHM__LOAD(&kv->records[record].stamp);
+    if (stamp > seen || !kvshm__cas(&kv->records[record].stamp, stamp, 0))
         return false;
     heap_remove(kv, record);
+    if (kv->ages)
+        KVSHM__STORE(&kv->ages[record].kept, 0);
     return true;
 }
 
@@ -215,7 +329,7 @@ uint32_t kvshm__recency_oldest(kvshm *kv, uint64_t *stamp)
 {
     while (heap_length(kv) > 0) {
         uint32_t record = KVSHM__LOAD(&kv->heap[0].record);
-        *stamp = record < kv->record_count ? KVSHM__LOAD(&kv->records[record].stamp) : 0;
+        *stamp = record < kv->record_count ? key_of(kv, record) : 0;
         if (*stamp == 0 || KVSHM__LOAD(&kv->heap[record].position1) != 1) {
             drop_root(kv);
             continue;
@@ -253,27 +367,61 @@ void kvshm__recency_forget_all(kvshm *kv)
 {
     KVSHM__STORE(&derived(kv)->entries, 0);
     KVSHM__STORE(&derived(kv)->heap_length, 0);
+    KVSHM__STORE(&tier(kv)->oldest1, 0);
+    KVSHM__STORE(&tier(kv)->newest1, 0);
+    KVSHM__STORE(&tier(kv)->entries_spilled, 0);
+    KVSHM__STORE(&tier(kv)->pages_kept, 0);
+}
+
+static void forget_links(kvshm *kv, uint32_t record)
+{
+    KVSHM__STORE(&kv->heap[record].position1, 0);
+    if (kv->ages) {
+        KVSHM__STORE(&kv->ages[record].older1, 0);
+        KVSHM__STORE(&kv->ages[record].newer1, 0);
+    }
 }
 
 void kvshm__recency_forget(kvshm *kv, uint32_t record)
 {
     KVSHM__STORE(&kv->records[record].stamp, 0);
-    KVSHM__STORE(&kv->heap[record].position1, 0);
+    if (kv->ages)
+        KVSHM__STORE(&kv->ages[record].kept, 0);
+    forget_links(kv, record);
+}
+
+/* Those in the file, sorted by the heap, which is empty before and after. */
+static void rebuild_list(kvshm *kv)
+{
+    uint64_t stamp;
+    uint32_t record;
+
+    for (record = 0; record < kv->record_count && kv->ages; record++) {
+        if (record % SLICE == 0)
+            kvshm__writer_progress(kv);
+        stamp = KVSHM__LOAD(&kv->records[record].stamp);
+        if (stamp != 0 && kvshm__place_pending(KVSHM__LOAD(&kv->records[record].place)))
+            heap_add(kv, record, stamp);
+    }
+    while ((record = kvshm__recency_oldest(kv, &stamp)) != KVSHM__NO_RECORD)
+        kvshm__recency_give_up(kv, record);
 }
 
 void kvshm__recency_rebuild(kvshm *kv)
 {
     kvshm__recency_forget_all(kv);
+    for (uint32_t record = 0; record < kv->record_count; record++)
+        forget_links(kv, record);
+    rebuild_list(kv);
     for (uint32_t record = 0; record < kv->record_count; record++) {
-        uint64_t stamp = KVSHM__LOAD(&kv->records[record].stamp);
+        uint64_t place = KVSHM__LOAD(&kv->records[record].place);
         if (record % SLICE == 0)
             kvshm__writer_progress(kv);
-        KVSHM__STORE(&kv->heap[record].position1, 0);
-        if (stamp == 0)
-            continue;
-        if (kvshm__place_published(KVSHM__LOAD(&kv->records[record].place)))
-            heap_add(kv, record, stamp);
-        else
-            KVSHM__STORE(&kv->records[record].stamp, 0);
+        if (kvshm__place_published(place) && key_of(kv, record) != 0) {
+            heap_add(kv, record, key_of(kv, record));
+            if (KVSHM__LOAD(&kv->records[record].stamp) == 0)
+                KVSHM__ADD(&tier(kv)->pages_kept, 1);
+        } else if (!kvshm__place_published(place) && !kvshm__place_pending(place))
+            kvshm__recency_forget(kv, record);
     }
 }

@@ -10,6 +10,9 @@
  * than the entry's own, since stamps only grow). The root is the oldest if its recorded stamp is its own; if not, it
  * is recorded anew and sinks. So what is found is the true oldest, and each use costs at most one such step, at an
  * eviction: amortised O(log n). R2: a record is in the heap if and only if it has a stamp and is of this epoch.
+ *
+ * With a spill file the heap holds those that claim memory: entries, and pages that were restored though no entry ends
+ * at them. An entry that gave its claim up stands in a list instead, the longest gone first (R3).
  */
 #ifndef KVSHM_RECENCY_H
 #define KVSHM_RECENCY_H
@@ -36,6 +39,18 @@ void kvshm__recency_remove(kvshm *kv, uint32_t record);
 
 /* The same, if its stamp is still the one seen; false: it was used meanwhile. */
 bool kvshm__recency_remove_if(kvshm *kv, uint32_t record, uint64_t seen);
+
+/* The entry gives up its claim to memory, or a page that is kept is so no more; from the heap to the list. */
+void kvshm__recency_give_up(kvshm *kv, uint32_t record);
+
+/* The other way; a page at which no entry ends claims memory only if it is to be kept. */
+void kvshm__recency_claim(kvshm *kv, uint32_t record, bool keep);
+
+/* Does it claim memory? */
+bool kvshm__recency_claims(const kvshm *kv, uint32_t record);
+
+/* The entry that gave up its claim first; KVSHM__NO_RECORD: none. */
+uint32_t kvshm__recency_oldest_spilled(kvshm *kv);
 
 /* The oldest entry that is not set aside, and its stamp; KVSHM__NO_RECORD: none. */
 uint32_t kvshm__recency_oldest(kvshm *kv, uint64_t *stamp);

@@ -118,6 +118,7 @@ static void fill_sizes(struct kvshm_static *f, const struct kvshm__plan *plan)
     f->page_bytes = plan->page_bytes;
     f->frame_stride = plan->frame_stride;
     f->frames = plan->frames;
+    f->slots = plan->slots;
     f->records = plan->records;
     f->buckets = plan->buckets;
     f->text_stride = plan->text_stride;
@@ -140,6 +141,8 @@ static void fill_asked(struct kvshm_static *f, const struct kvshm__config *confi
     f->numa_asked = config->asked.numa;
     f->numa = numa;
     f->geometry = config->asked.geometry;
+    if (strlen(config->spill_path) < sizeof(f->spill_path))
+        memcpy(f->spill_path, config->spill_path, strlen(config->spill_path));
     snprintf(f->name, sizeof(f->name), "%s", making->name);
     memcpy(f->backing_reason, making->ways.reason, sizeof(f->backing_reason));
 }
@@ -153,7 +156,11 @@ static void fill_live(struct kvshm_header *header, const struct kvshm__config *c
     KVSHM__STORE(&header->epoch, 1);
     KVSHM__STORE(&header->settings.capacity, c->capacity);
     KVSHM__STORE(&header->settings.stall_ms, c->stall_ms);
+    KVSHM__STORE(&header->settings.wait_ms, c->wait_ms);
+    KVSHM__STORE(&header->settings.admission, c->admission);
+    KVSHM__STORE(&header->settings.spill_bytes, c->spill_bytes);
     KVSHM__STORE(&header->derived.frames_free, plan->frames);
+    KVSHM__STORE(&header->tier.slots_free, plan->slots);
     if (config->named_fingerprint) {
         for (unsigned i = 0; i < 4; i++) {
             uint64_t word;

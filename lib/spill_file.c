@@ -609,6 +609,18 @@ uint64_t kvshm__payload_sum(const void *payload, uint64_t page_bytes, const uint
     return XXH3_64bits_withSeed(payload, page_bytes, page_id[0] + page_id[1]);
 }
 
+int kvshm__spill_erase(const struct kvshm__spill_file *file, uint64_t slot)
+{
+    void *nothing;
+    int code = blocks_get(file->shape.header_stride, &nothing);
+
+    if (code < 0)
+        return code;
+    code = write_all(file->fd, nothing, file->shape.header_stride, kvshm__spill_header_offset(&file->shape, slot));
+    kvshm__sys.unmap(nothing, file->shape.header_stride);
+    return code;
+}
+
 /* ---- The sweep ---------------------------------------------------------------------------------------------- */
 
 static bool is_erased(const struct kvshm_slot_header *header)

@@ -108,6 +108,9 @@ bool kvshm__slot_valid(const struct kvshm__spill_file *file, uint64_t slot, cons
 /* Of page_bytes bytes of the page of this id. */
 uint64_t kvshm__payload_sum(const void *payload, uint64_t page_bytes, const uint64_t page_id[2]);
 
+/* Nothing stands at the slot any more; durable with the next sync. 0 or -errno. */
+int kvshm__spill_erase(const struct kvshm__spill_file *file, uint64_t slot);
+
 /* What a sweep saw. */
 struct kvshm__spill_swept {
     uint64_t valid, erased;

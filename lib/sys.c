@@ -16,6 +16,7 @@
 #include <linux/stat.h> /* statx, which not every C library has */
 #include <sched.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -116,6 +117,23 @@ static int real_pread(int fd, void *to, size_t size, uint64_t offset)
 static int real_pwrite(int fd, const void *from, size_t size, uint64_t offset)
 {
     OUTCOME(pwrite(fd, from, at_most_int(size), (off_t)offset));
+}
+
+static int real_event_make(void)
+{
+    OUTCOME(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+}
+
+static int real_event_signal(int fd)
+{
+    OUTCOME(eventfd_write(fd, 1));
+}
+
+static int real_event_clear(int fd)
+{
+    eventfd_t value;
+
+    OUTCOME(eventfd_read(fd, &value));
 }
 
 static int real_sync(int fd)

@@ -26,6 +26,7 @@
  * may fail is in tests/faults.def, which has a line for each.
  *
  * open         also with O_TMPFILE, then path is the directory
+ * event_make   eventfd that does not block; event_signal: add 1; event_clear: back to 0
  * sync         fsync; sync_data: fdatasync
  * direct_align statx: multiples that O_DIRECT wants of addresses, and of offsets and lengths; 0, 0: it does not say
  * device_bytes size of a block device
@@ -66,6 +67,9 @@
     CALL(pread, (int fd, void *to, size_t size, uint64_t offset), (fd, to, size, offset)) \
     CALL(pwrite, (int fd, const void *from, size_t size, uint64_t offset),                \
          (fd, from, size, offset))                                                        \
+    CALL(event_make, (void), ())                                                          \
+    CALL(event_signal, (int fd), (fd))                                                    \
+    CALL(event_clear, (int fd), (fd))                                                     \
     CALL(sync, (int fd), (fd))                                                            \
     CALL(sync_data, (int fd), (fd))                                                       \
     CALL(direct_align, (int fd, uint32_t *memory, uint32_t *offset), (fd, memory, offset)) \

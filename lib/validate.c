@@ -170,7 +170,9 @@ static int check_counts(const struct kvshm_static *f, const char *path)
 {
     if (f->frames == 0 || f->frames > KVSHM__FRAMES_MAX)
         return damaged(path, "frames", f->frames);
-    if (f->records < f->frames || f->records > UINT32_MAX - 1)
+    if (f->slots > KVSHM__FRAMES_MAX)
+        return damaged(path, "slots", f->slots);
+    if (f->records < f->frames + f->slots || f->records > UINT32_MAX - 1)
         return damaged(path, "records", f->records);
     if (f->buckets < 2 || f->buckets > UINT32_MAX)
         return damaged(path, "buckets", f->buckets);
@@ -230,6 +232,8 @@ static void needs(const struct kvshm_static *f, uint32_t kind, uint64_t *count, 
         [KVSHM__SEC_HEAP] = {f->records, sizeof(struct kvshm_heap_slot)},
         [KVSHM__SEC_OWNERS] = {f->frames, sizeof(struct kvshm_owner)},
         [KVSHM__SEC_FRAMES] = {f->frames, f->frame_stride},
+        [KVSHM__SEC_SLOTS] = {f->slots, sizeof(struct kvshm_slot)},
+        [KVSHM__SEC_AGES] = {f->slots > 0 ? f->records : 0, sizeof(struct kvshm_age)},
     };
 
     *count = kind < KVSHM__SEC_KINDS ? table[kind].count : 0;
@@ -345,6 +349,9 @@ void kvshm__validate_fill(kvshm *kv, const struct kvshm_static *fixed)
     kv->heap = section(kv, fixed, KVSHM__SEC_HEAP);
     kv->owners = section(kv, fixed, KVSHM__SEC_OWNERS);
     kv->frames_offset = (uint64_t)((uint8_t *)section(kv, fixed, KVSHM__SEC_FRAMES) - kv->base);
+    kv->slots = fixed->slots > 0 ? section(kv, fixed, KVSHM__SEC_SLOTS) : NULL;
+    kv->ages = fixed->slots > 0 ? section(kv, fixed, KVSHM__SEC_AGES) : NULL;
+    kv->slot_count = (uint32_t)fixed->slots;
     kv->page_bytes = fixed->page_bytes;
     kv->frame_stride = fixed->frame_stride;
     kv->text_stride = fixed->text_stride;

@@ -37,6 +37,8 @@ struct bench_replay_options {
     uint64_t frames;      /* 0: enough for all pages of the trace */
     uint64_t capacity;    /* entries */
     uint64_t page_tokens; /* divides BENCH_BLOCK_TOKENS */
+    const char *spill; /* NULL: none */
+    uint64_t spill_bytes; /* 0: room for all pages */
     uint64_t page_bytes;
     uint64_t kills;
     uint64_t seed; /* of the kills */

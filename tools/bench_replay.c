@@ -129,6 +129,12 @@ static int make_arena(struct replay *replay)
     config.capacity = options->capacity;
     config.backing = options->backing;
     config.stall_ms = STALL_MS;
+    config.spill_path = options->spill;
+    config.wait_ms = KVSHM_UNLIMITED;
+    config.spill_bytes = options->spill_bytes;
+    if (options->spill && config.spill_bytes == 0)
+        config.spill_bytes = (replay->trace.node_count * (BENCH_BLOCK_TOKENS / options->page_tokens) + 64) *
+                             (options->page_bytes + 3 * 4096 + 4 * options->page_tokens) + (1 << 20);
     if (options->procs + 2 > config.max_clients)
         config.max_clients = (uint32_t)options->procs + 2;
     if (bench_arena_create(&replay->arena, options->name, &config, &kv))

@@ -116,7 +116,7 @@ static int compute(struct server *server, const struct kvshm_prefix *prefix,
     uint32_t head_pages = lease->pages, missing = server->pages - head_pages;
     struct kvshm_reservation frames;
     int rc =
-        missing > server->run->frames ? -ENOSPC : kvshm_reserve(server->kv, missing, 0, &frames);
+        missing > server->run->frames ? -ENOSPC : kvshm_reserve(server->kv, missing, server->run->options->spill ? KVSHM_WAIT : 0, &frames);
 
     if (rc == -ENOSPC) {
         atomic_fetch_add(&server->place->not_inserted, 1);
@@ -170,7 +170,7 @@ static int serve(struct server *server)
     make_prompt(server);
     kvshm_prefix_init(&prefix, 0, 0, server->tokens, server->blocks * BENCH_BLOCK_TOKENS);
     began_ns = bench_now_ns();
-    rc = kvshm_match(server->kv, &prefix, 0, &lease);
+    rc = kvshm_match(server->kv, &prefix, server->run->options->spill ? KVSHM_WAIT : 0, &lease);
     bench_hist_add(&server->place->match_ns, bench_now_ns() - began_ns);
     if (rc < 0)
         return fail(server, "match");

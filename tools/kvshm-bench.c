@@ -15,6 +15,8 @@
 enum {
     OPT_PROCS = 256,
     OPT_FRAMES,
+    OPT_SPILL,
+    OPT_SPILL_SIZE,
     OPT_UNLIMITED,
     OPT_CAPACITY,
     OPT_PAGE_TOKENS,
@@ -76,6 +78,8 @@ static uint32_t backing(const struct argp_state *state, const char *arg)
 static const struct argp_option replay_argp_options[] = {
     {"procs", OPT_PROCS, "N", 0, "server processes (default 4)", 0},
     {"frames", OPT_FRAMES, "N", 0, "pages that the arena's memory holds", 0},
+    {"spill", OPT_SPILL, "FILE", 0, "pages leave memory for this file", 0},
+    {"spill-size", OPT_SPILL_SIZE, "SIZE", 0, "bytes that it may have (default: room for all pages)", 0},
     {"unlimited", OPT_UNLIMITED, NULL, 0, "frames for all pages of the trace (default)", 0},
     {"capacity", OPT_CAPACITY, "N", 0, "entries that are kept, or unlimited (default)", 0},
     {"page-tokens", OPT_PAGE_TOKENS, "N", 0, "tokens of a page, a divisor of 512 (default 512)", 0},
@@ -159,6 +163,12 @@ static error_t replay_parse(int key, char *arg, struct argp_state *state)
     struct bench_replay_options *options = state->input;
 
     switch (key) {
+    case OPT_SPILL:
+        options->spill = arg;
+        return 0;
+    case OPT_SPILL_SIZE:
+        options->spill_bytes = number(state, "--spill-size", arg, 1, UINT64_C(1) << 50);
+        return 0;
     case OPT_FRAMES:
     case OPT_UNLIMITED:
         set_frames(state, options, arg);

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "spill.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "client.h"
+#include "evict.h"
+#include "frames.h"
+#include "recency.h"
+
+/* Entries looked at for pages to be written; and pages that one chain may have waiting. */
+#define LOOK_MAX 8192
+#define CHAIN_MAX 4096
+
+static enum kvshm_place_state state_of(const kvshm *kv, uint32_t record)
+{
+    return kvshm__place_state(KVSHM__LOAD(&kv->records[record].place));
+}
+
+static bool published(const kvshm *kv, uint32_t record)
+{
+    return kvshm__place_published(KVSHM__LOAD(&kv->records[record].place));
+}
+
+/* ---- To the file ------------------------------------------------------------------------------------------ */
+
+bool kvshm__spill_wanted(const kvshm *kv, bool high)
+{
+    uint64_t used = kv->slot_count - kvshm__slots_free(kv), away = KVSHM__LOAD(&kv->header->tier.pages_spilled);
+    uint64_t clean = used > away ? used - away : 0;
+    uint64_t ready = KVSHM__LOAD(&kv->header->derived.frames_free) + clean;
+
+    return ready < kv->frame_count / (high ? 4 : 8) + 1;
+}
+
+static bool admitted(const kvshm *kv, uint32_t record)
+{
+    return KVSHM__LOAD(&kv->header->settings.admission) != KVSHM_ADMIT_REUSED ||
+           KVSHM__LOAD(&kv->records[record].stamp) != KVSHM__LOAD(&kv->records[record].policy);
+}
+
+/* A slot of an entry that gave its memory up longest ago; false: there is none. */
+static bool free_a_slot(kvshm *kv)
+{
+    uint32_t record = kvshm__recency_oldest_spilled(kv);
+
+    kvshm__count(kv, KVSHM__CNT_spill_full, 1);
+    if (record == KVSHM__NO_RECORD)
+        return false;
+    kvshm__evict_drop_entry(kv, record);
+    kvshm__evict_sweep_limbo(kv);
+    kvshm__count(kv, KVSHM__CNT_evicted_entries, 1);
+    return true;
+}
+
+static void fill_header(const kvshm *kv, uint32_t record, uint32_t slot, struct kvshm_slot_header *h)
+{
+    const struct kvshm_record *r = &kv->records[record];
+    uint32_t length = KVSHM__LOAD((kvshm_a32 *)&r->length), parent = kvshm__pages_parent(kv, record);
+    const kvshm_a64 *id = kvshm__page_id(kv, record, length);
+    bool key_only = (length & KVSHM__KEY_ONLY) != 0;
+    const kvshm_a64 *words = key_only ? r->own : kvshm__text(kv, record);
+
+    h->flags = (KVSHM__LOAD((kvshm_a64 *)&r->stamp) != 0 ? KVSHM__SLOT_ENTRY : 0) | (key_only ? KVSHM__SLOT_KEY_ONLY : 0);
+    h->slot = slot;
+    h->epoch = KVSHM__LOAD(&kv->header->epoch);
+    h->page_id[0] = KVSHM__LOAD((kvshm_a64 *)&id[0]);
+    h->page_id[1] = KVSHM__LOAD((kvshm_a64 *)&id[1]);
+    h->caller[0] = KVSHM__LOAD((kvshm_a64 *)&id[2]);
+    h->caller[1] = KVSHM__LOAD((kvshm_a64 *)&id[3]);
+    if (parent != KVSHM__NO_RECORD) {
+        const kvshm_a64 *above = kvshm__page_id(kv, parent, KVSHM__LOAD(&kv->records[parent].length));
+        h->parent_id[0] = KVSHM__LOAD((kvshm_a64 *)&above[0]);
+        h->parent_id[1] = KVSHM__LOAD((kvshm_a64 *)&above[1]);
+    }
+    h->adapter_id = KVSHM__LOAD((kvshm_a64 *)&r->adapter_id);
+    h->tenant = KVSHM__LOAD((kvshm_a64 *)&r->tenant);
+    h->length = length & KVSHM__LENGTH;
+    h->depth = KVSHM__LOAD((kvshm_a32 *)&r->depth);
+    h->stamp = KVSHM__LOAD((kvshm_a64 *)&r->stamp);
+    for (uint32_t i = 0; i < kvshm__slot_words(h->flags, h->length); i++)
+        h->words[i] = KVSHM__LOAD((kvshm_a64 *)&words[i]);
+}
+
+static bool pick_page(kvshm *kv, uint32_t record, struct kvshm__move *move, void *header)
+{
+    uint64_t place = KVSHM__LOAD(&kv->records[record].place);
+    uint32_t slot = kvshm__slots_take(kv, record);
+
+    while (slot == KVSHM__NO_SLOT && free_a_slot(kv))
+        slot = kvshm__slots_take(kv, record);
+    if (slot == KVSHM__NO_SLOT)
+        return false;
+    fill_header(kv, record, slot, header);
+    *move = (struct kvshm__move){
+        .record = record,
+        .frame = kvshm__place_frame(place),
+        .slot = slot,
+        .seq = KVSHM__LOAD(&kv->records[record].seq),
+        .place = place,
+    };
+    memcpy(move->page_id, ((struct kvshm_slot_header *)header)->page_id, sizeof(move->page_id));
+    return true;
+}
+
+/* Pages of the chain that have no slot, from the root on. -ENOSPC: no slot is to be had; -EAGAIN: others are at it. */
+static int pick_chain(kvshm *kv, uint32_t record, struct kvshm__move *moves, unsigned max, char *headers,
+                      uint32_t header_stride)
+{
+    uint32_t chain[CHAIN_MAX], n = 0;
+    unsigned picked = 0;
+
+    for (uint32_t page = record; page != KVSHM__NO_RECORD; page = kvshm__pages_parent(kv, page)) {
+        enum kvshm_slot_state state = kvshm__slots_state_of(&kv->records[page]);
+        if (state == KVSHM__SLOT_WRITTEN || kvshm__slots_mine(kv, page))
+            break;
+        if (!published(kv, page) || (state != KVSHM__SLOT_NONE && !kvshm__slots_let_go(kv, page)))
+            return -EAGAIN; /* another client is at it */
+        chain[n++ % CHAIN_MAX] = page; /* of a longer one the part at the root */
+    }
+    for (uint32_t i = n; i-- > 0 && i + CHAIN_MAX >= n && picked < max;) {
+        if (!pick_page(kv, chain[i % CHAIN_MAX], &moves[picked], headers + (size_t)picked * header_stride))
+            return picked > 0 ? (int)picked : -ENOSPC;
+        picked++;
+    }
+    return (int)picked;
+}
+
+unsigned kvshm__spill_pick(kvshm *kv, struct kvshm__move *moves, unsigned max, void *headers, uint32_t header_stride,
+                           bool all, bool *others)
+{
+    unsigned n = 0;
+    uint64_t stamp;
+    uint32_t record;
+
+    *others = false;
+    if (kv->slot_count / 16 > kvshm__slots_free(kv) && kvshm__slots_sweep_worth(kv)) {
+        bool again;
+        kvshm__slots_sweep(kv, &again);
+    }
+    for (uint32_t i = 0; n < max && (all || i < LOOK_MAX); i++) {
+        record = kvshm__recency_oldest(kv, &stamp);
+        if (record == KVSHM__NO_RECORD)
+            break;
+        if (all || admitted(kv, record)) {
+            int got = pick_chain(kv, record, moves + n, max - n, (char *)headers + (size_t)n * header_stride, header_stride);
+            if (got == -EAGAIN)
+                *others = true;
+            else if (got < 0)
+                break;
+            else
+                n += (unsigned)got;
+        }
+        kvshm__recency_set_aside(kv);
+    }
+    kvshm__recency_take_back(kv);
+    return n;
+}
+
+bool kvshm__spill_settle(kvshm *kv, const struct kvshm__move *move)
+{
+    uint32_t record = move->record;
+
+    if (KVSHM__LOAD(&kv->records[record].seq) != move->seq || !kvshm__slots_mine(kv, record) ||
+        kvshm__slot_number(KVSHM__LOAD(&kv->records[record].slot)) != move->slot)
+        return false; /* cannot be: only this client ends what it writes */
+    if (move->result < 0) {
+        kvshm__slots_give(kv, record);
+        kvshm__count(kv, KVSHM__CNT_spill_failures, 1);
+        return false;
+    }
+    kvshm__slots_settle(kv, record, move->sum);
+    kvshm__count(kv, KVSHM__CNT_spilled_pages, 1);
+    if (state_of(kv, record) == KVSHM__PLACE_AWAY) {
+        kvshm__slots_erase(kv, record);
+        return true;
+    }
+    return false;
+}
+
+/* ---- From the file ---------------------------------------------------------------------------------------- */
+
+static bool claimed_by_the_living(const kvshm *kv, uint32_t record)
+{
+    uint32_t frame = kvshm__place_frame(KVSHM__LOAD(&kv->records[record].place));
+    uint64_t owner = frame < kv->frame_count ? KVSHM__LOAD(&kv->owners[frame].owner) : 0;
+
+    return kvshm__owner_kind(owner) == KVSHM__OWNER_RESTORING && kvshm__client_alive(kv, kvshm__owner_client(owner));
+}
+
+static bool claim_page(kvshm *kv, uint32_t record, struct kvshm__move *move)
+{
+    struct kvshm_record *r = &kv->records[record];
+    uint32_t slot = kvshm__slot_number(KVSHM__LOAD(&r->slot));
+    uint32_t frame = kvshm__frames_take(kv, kvshm__owner_reserved(KVSHM__OWNER_RESTORING, kv->client, 0));
+    const kvshm_a64 *id = kvshm__page_id(kv, record, KVSHM__LOAD(&r->length));
+
+    if (frame == KVSHM__NO_FRAME)
+        return false;
+    kvshm__pages_claim(kv, record, frame);
+    *move = (struct kvshm__move){
+        .record = record,
+        .frame = frame,
+        .slot = slot,
+        .seq = KVSHM__LOAD(&r->seq),
+        .place = KVSHM__LOAD(&r->place),
+        .sum = KVSHM__LOAD(&kv->slots[slot].sum),
+        .page_id = {KVSHM__LOAD((kvshm_a64 *)&id[0]), KVSHM__LOAD((kvshm_a64 *)&id[1])},
+    };
+    return true;
+}
+
+/* The depth of the first page of the chain that is not in memory; *above is the one above it. */
+static uint32_t first_pending(const kvshm *kv, uint32_t record, uint32_t *above)
+{
+    uint32_t depth = KVSHM__LOAD(&kv->records[record].depth);
+
+    *above = kvshm__pages_parent(kv, record);
+    while (*above != KVSHM__NO_RECORD && !published(kv, *above)) {
+        *above = kvshm__pages_parent(kv, *above);
+        depth--;
+    }
+    return depth;
+}
+
+static int claim_chain(kvshm *kv, uint32_t record, uint32_t first, struct kvshm__move *moves, unsigned max)
+{
+    uint32_t end = KVSHM__LOAD(&kv->records[record].depth) + 1;
+    unsigned n = 0;
+
+    for (uint32_t depth = first; depth < end && n < max; depth++) {
+        uint32_t page = kvshm__pages_ancestor(kv, record, depth);
+        if (page == KVSHM__NO_RECORD || !kvshm__slots_whole(kv, page))
+            return n > 0 ? (int)n : -ESTALE;
+        if (state_of(kv, page) == KVSHM__PLACE_PARTING) {
+            kvshm__pages_recall(kv, page);
+            kvshm__recency_claim(kv, page, true);
+        } else if (state_of(kv, page) == KVSHM__PLACE_RESTORING && claimed_by_the_living(kv, page)) {
+            return n > 0 ? (int)n : -EAGAIN;
+        } else if (!published(kv, page) && !claim_page(kv, page, &moves[n++])) {
+            return n > 1 ? (int)n - 1 : -ENOSPC;
+        }
+    }
+    return (int)n;
+}
+
+int kvshm__restore_claim(kvshm *kv, uint32_t record, uint64_t seq, struct kvshm__move *moves, unsigned max,
+                         bool may_drop)
+{
+    uint32_t above, first, missing;
+
+    if (KVSHM__LOAD(&kv->records[record].seq) != seq ||
+        KVSHM__LOAD(&kv->records[record].epoch) != (uint32_t)KVSHM__LOAD(&kv->header->epoch))
+        return -ESTALE;
+    if (!kvshm__place_pending(KVSHM__LOAD(&kv->records[record].place)))
+        return published(kv, record) ? 0 : -ESTALE;
+    first = first_pending(kv, record, &above);
+    missing = KVSHM__LOAD(&kv->records[record].depth) + 1 - first;
+    kv->pinned1 = above + 1;
+    int code = kvshm__evict_make_room(kv, missing < max ? missing : max, may_drop);
+    kv->pinned1 = 0;
+    if (code == -EAGAIN)
+        code = -ENOBUFS;
+    /* What made room may have been what was asked for. */
+    if (code == 0 && (KVSHM__LOAD(&kv->records[record].seq) != seq || first_pending(kv, record, &above) != first))
+        code = -EAGAIN;
+    return code < 0 ? code : claim_chain(kv, record, first, moves, max);
+}
+
+/* The page could not be read: it and all below it are no more. */
+static void give_up_below(kvshm *kv, uint32_t record)
+{
+    for (uint32_t i = 0; i < kv->record_count; i++) {
+        uint32_t page = record, child1;
+        while ((child1 = KVSHM__LOAD(&kv->links[page].child1)) != 0 ||
+               (child1 = KVSHM__LOAD(&kv->ages[page].spilled1)) != 0) {
+            if (child1 - 1 >= kv->record_count || state_of(kv, child1 - 1) == KVSHM__PLACE_AWAY)
+                break;
+            page = child1 - 1;
+        }
+        bool last = page == record;
+        kvshm__evict_drop_entry(kv, page);
+        kvshm__evict_sweep_limbo(kv);
+        if (last)
+            return;
+    }
+}
+
+static void unclaim(kvshm *kv, const struct kvshm__move *move)
+{
+    if (KVSHM__LOAD(&kv->records[move->record].place) == move->place)
+        kvshm__pages_spill(kv, move->record);
+    if (KVSHM__LOAD(&kv->owners[move->frame].owner) ==
+        kvshm__owner_reserved(KVSHM__OWNER_RESTORING, kv->client, 0))
+        kvshm__frames_give(kv, move->frame);
+}
+
+static bool parent_is_published(const kvshm *kv, uint32_t record)
+{
+    uint32_t parent = kvshm__pages_parent(kv, record);
+
+    return parent == KVSHM__NO_RECORD ? KVSHM__LOAD(&kv->records[record].parent1) == 0 : published(kv, parent);
+}
+
+unsigned kvshm__restore_settle(kvshm *kv, const struct kvshm__move *moves, unsigned n)
+{
+    unsigned done = 0;
+    uint32_t last = KVSHM__NO_RECORD;
+
+    for (unsigned i = 0; i < n; i++) {
+        const struct kvshm__move *m = &moves[i];
+        bool mine = KVSHM__LOAD(&kv->records[m->record].place) == m->place;
+        if (!mine || m->result < 0 || !parent_is_published(kv, m->record)) {
+            unclaim(kv, m);
+            if (mine && m->result < 0) {
+                kvshm__count(kv, KVSHM__CNT_restore_failures, 1);
+                give_up_below(kv, m->record);
+            }
+            continue;
+        }
+        kvshm__frames_to_page(kv, m->frame, m->record);
+        kvshm__pages_restore(kv, m->record, m->frame);
+        if (KVSHM__LOAD(&kv->records[m->record].stamp) != 0)
+            kvshm__recency_claim(kv, m->record, true);
+        last = m->record;
+        done++;
+    }
+    if (last != KVSHM__NO_RECORD)
+        kvshm__recency_claim(kv, last, true);
+    kvshm__count(kv, KVSHM__CNT_restored_pages, done);
+    return done;
+}
