@@ -263,7 +263,7 @@ static void count_all(kvshm *kv)
     for (uint32_t frame = 0; frame < kv->frame_count; frame++) {
         uint64_t owner = KVSHM__LOAD(&kv->owners[frame].owner);
         uint32_t record = (uint32_t)owner;
-        if (kvshm__owner_kind(owner) > KVSHM__OWNER_PAGE ||
+        if (kvshm__owner_kind(owner) > (kv->slots ? KVSHM__OWNER_RESTORING : KVSHM__OWNER_PAGE) ||
             (kvshm__owner_kind(owner) == KVSHM__OWNER_FREE && owner != KVSHM__OWNER_FREE) ||
             (kvshm__owner_kind(owner) == KVSHM__OWNER_PAGE &&
              (record >= kv->record_count || state_of(kv, record) == KVSHM__PLACE_NONE ||

@@ -238,8 +238,12 @@ static int claim_chain(kvshm *kv, uint32_t record, uint32_t first, struct kvshm_
             kvshm__recency_claim(kv, page, true);
         } else if (state_of(kv, page) == KVSHM__PLACE_RESTORING && claimed_by_the_living(kv, page)) {
             return n > 0 ? (int)n : -EAGAIN;
-        } else if (!published(kv, page) && !claim_page(kv, page, &moves[n++])) {
-            return n > 1 ? (int)n - 1 : -ENOSPC;
+        } else if (state_of(kv, page) == KVSHM__PLACE_SPILLED || state_of(kv, page) == KVSHM__PLACE_RESTORING) {
+            if (!claim_page(kv, page, &moves[n]))
+                return n > 0 ? (int)n : -ENOSPC;
+            n++;
+        } else if (!published(kv, page)) {
+            return n > 0 ? (int)n : -EAGAIN;
         }
     }
     return (int)n;
@@ -263,7 +267,9 @@ int kvshm__restore_claim(kvshm *kv, uint32_t record, uint64_t seq, struct kvshm_
     if (code == -EAGAIN)
         code = -ENOBUFS;
     /* What made room may have been what was asked for. */
-    if (code == 0 && (KVSHM__LOAD(&kv->records[record].seq) != seq || first_pending(kv, record, &above) != first))
+    if (code == 0 && (KVSHM__LOAD(&kv->records[record].seq) != seq ||
+                      !kvshm__place_pending(KVSHM__LOAD(&kv->records[record].place)) ||
+                      first_pending(kv, record, &above) != first))
         code = -EAGAIN;
     return code < 0 ? code : claim_chain(kv, record, first, moves, max);
 }
