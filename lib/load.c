@@ -41,11 +41,6 @@ static int collect(void *arg, const struct kvshm_slot_header *h)
 
 /* ---- Page ids ----------------------------------------------------------------------------------------------- */
 
-static const kvshm_a64 *id_of(const kvshm *kv, uint32_t record)
-{
-    return kvshm__page_id(kv, record, KVSHM__LOAD(&kv->records[record].length));
-}
-
 static uint64_t start_of(const struct loading *l, const uint64_t id[2])
 {
     return ((id[0] ^ id[1]) * 0x9e3779b97f4a7c15u >> 20) & l->ids_mask;
@@ -58,8 +53,8 @@ static uint32_t find_id(const struct loading *l, const uint64_t id[2])
         uint32_t record = l->ids[i] - 1;
         if (l->ids[i] == 0)
             return KVSHM__NO_RECORD;
-        const kvshm_a64 *other = id_of(l->kv, record);
-        if (KVSHM__LOAD((kvshm_a64 *)&other[0]) == id[0] && KVSHM__LOAD((kvshm_a64 *)&other[1]) == id[1])
+        kvshm_a64 *other = l->kv->records[record].page_id;
+        if (KVSHM__LOAD(&other[0]) == id[0] && KVSHM__LOAD(&other[1]) == id[1])
             return record;
     }
 }
@@ -127,11 +122,10 @@ static uint32_t load_page(struct loading *l, const struct kvshm_slot_header *h)
     if (record == KVSHM__NO_RECORD)
         return record;
     kvshm__pages_write(kv, record, &spec);
-    kvshm_a64 *id = kvshm__page_id(kv, record, spec.length);
-    KVSHM__STORE(&id[0], h->page_id[0]);
-    KVSHM__STORE(&id[1], h->page_id[1]);
-    KVSHM__STORE(&id[2], h->caller[0]);
-    KVSHM__STORE(&id[3], h->caller[1]);
+    for (int i = 0; i < 2; i++) {
+        KVSHM__STORE(&kv->records[record].page_id[i], h->page_id[i]);
+        KVSHM__STORE(&kv->records[record].caller[i], h->caller[i]);
+    }
     kvshm__slots_load(kv, record, (uint32_t)h->slot, h->payload_sum);
     kvshm__pages_load(kv, record);
     kvshm__index_set(word, spec.hash, record);

@@ -56,31 +56,27 @@ static bool free_a_slot(kvshm *kv)
 
 static void fill_header(const kvshm *kv, uint32_t record, uint32_t slot, struct kvshm_slot_header *h)
 {
-    const struct kvshm_record *r = &kv->records[record];
-    uint32_t length = KVSHM__LOAD((kvshm_a32 *)&r->length), parent = kvshm__pages_parent(kv, record);
-    const kvshm_a64 *id = kvshm__page_id(kv, record, length);
-    bool key_only = (length & KVSHM__KEY_ONLY) != 0;
-    const kvshm_a64 *words = key_only ? r->own : kvshm__text(kv, record);
+    struct kvshm_record *r = &kv->records[record];
+    uint32_t length = KVSHM__LOAD(&r->length), parent = kvshm__pages_parent(kv, record);
+    kvshm_a64 *words = kvshm__text(kv, record);
 
-    h->flags = (KVSHM__LOAD((kvshm_a64 *)&r->stamp) != 0 ? KVSHM__SLOT_ENTRY : 0) | (key_only ? KVSHM__SLOT_KEY_ONLY : 0);
+    h->flags = (KVSHM__LOAD(&r->stamp) != 0 ? KVSHM__SLOT_ENTRY : 0) |
+               (length & KVSHM__KEY_ONLY ? KVSHM__SLOT_KEY_ONLY : 0);
     h->slot = slot;
     h->epoch = KVSHM__LOAD(&kv->header->epoch);
-    h->page_id[0] = KVSHM__LOAD((kvshm_a64 *)&id[0]);
-    h->page_id[1] = KVSHM__LOAD((kvshm_a64 *)&id[1]);
-    h->caller[0] = KVSHM__LOAD((kvshm_a64 *)&id[2]);
-    h->caller[1] = KVSHM__LOAD((kvshm_a64 *)&id[3]);
-    if (parent != KVSHM__NO_RECORD) {
-        const kvshm_a64 *above = kvshm__page_id(kv, parent, KVSHM__LOAD(&kv->records[parent].length));
-        h->parent_id[0] = KVSHM__LOAD((kvshm_a64 *)&above[0]);
-        h->parent_id[1] = KVSHM__LOAD((kvshm_a64 *)&above[1]);
+    for (int i = 0; i < 2; i++) {
+        h->page_id[i] = KVSHM__LOAD(&r->page_id[i]);
+        h->caller[i] = KVSHM__LOAD(&r->caller[i]);
+        if (parent != KVSHM__NO_RECORD)
+            h->parent_id[i] = KVSHM__LOAD(&kv->records[parent].page_id[i]);
     }
-    h->adapter_id = KVSHM__LOAD((kvshm_a64 *)&r->adapter_id);
-    h->tenant = KVSHM__LOAD((kvshm_a64 *)&r->tenant);
+    h->adapter_id = KVSHM__LOAD(&r->adapter_id);
+    h->tenant = KVSHM__LOAD(&r->tenant);
     h->length = length & KVSHM__LENGTH;
-    h->depth = KVSHM__LOAD((kvshm_a32 *)&r->depth);
-    h->stamp = KVSHM__LOAD((kvshm_a64 *)&r->stamp);
+    h->depth = KVSHM__LOAD(&r->depth);
+    h->stamp = KVSHM__LOAD(&r->stamp);
     for (uint32_t i = 0; i < kvshm__slot_words(h->flags, h->length); i++)
-        h->words[i] = KVSHM__LOAD((kvshm_a64 *)&words[i]);
+        h->words[i] = KVSHM__LOAD(&words[i]);
 }
 
 static bool pick_page(kvshm *kv, uint32_t record, struct kvshm__move *move, void *header)
@@ -194,7 +190,6 @@ static bool claim_page(kvshm *kv, uint32_t record, struct kvshm__move *move)
     struct kvshm_record *r = &kv->records[record];
     uint32_t slot = kvshm__slot_number(KVSHM__LOAD(&r->slot));
     uint32_t frame = kvshm__frames_take(kv, kvshm__owner_reserved(KVSHM__OWNER_RESTORING, kv->client, 0));
-    const kvshm_a64 *id = kvshm__page_id(kv, record, KVSHM__LOAD(&r->length));
 
     if (frame == KVSHM__NO_FRAME)
         return false;
@@ -206,7 +201,7 @@ static bool claim_page(kvshm *kv, uint32_t record, struct kvshm__move *move)
         .seq = KVSHM__LOAD(&r->seq),
         .place = KVSHM__LOAD(&r->place),
         .sum = KVSHM__LOAD(&kv->slots[slot].sum),
-        .page_id = {KVSHM__LOAD((kvshm_a64 *)&id[0]), KVSHM__LOAD((kvshm_a64 *)&id[1])},
+        .page_id = {KVSHM__LOAD(&r->page_id[0]), KVSHM__LOAD(&r->page_id[1])},
     };
     return true;
 }
