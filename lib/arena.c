@@ -365,8 +365,10 @@ static int adopt_spill(kvshm *kv, const struct kvshm__config *config, struct kvs
         code = kvshm__spill_epoch_read(file, &epoch);
     if (code == 0) {
         KVSHM__STORE_REL(&kv->header->epoch, epoch > 0 ? epoch : 1);
-        code = kvshm__load(kv, file);
+        code = kvshm__mend_prepare(kv);
     }
+    if (code == 0)
+        code = kvshm__load(kv, file);
     if (code == 0)
         code = kvshm__tier_open(kv, file, config->spill_path);
     if (code < 0)

@@ -632,9 +632,9 @@ static int reserve_locked(kvshm *kv, uint32_t npages, struct kvshm_reservation *
 }
 
 /* KVSHM_WAIT: until the disk has taken what would be dropped else, or time is up. */
-static int reserve_waiting(kvshm *kv, uint32_t npages, struct kvshm_reservation *r)
+static int reserve_waiting(kvshm *kv, uint32_t npages, struct kvshm_reservation *r, bool wait)
 {
-    bool may_wait = (r->flags & KVSHM_WAIT) && kvshm__tier_has(kv);
+    bool may_wait = wait && kvshm__tier_has(kv);
     uint64_t limit = wait_limit_ns(kv), now = kvshm__sys.monotonic_ns();
     uint64_t deadline = limit > UINT64_MAX - now ? UINT64_MAX : now + limit;
     int err;
@@ -643,10 +643,12 @@ static int reserve_waiting(kvshm *kv, uint32_t npages, struct kvshm_reservation 
         err = kvshm__mend_lock(kv);
         if (err)
             return err;
-        err = reserve_locked(kv, npages, r, !may_wait);
+        err = reserve_locked(kv, npages, r, !may_wait && (!kv->slots || kvshm__tier_has(kv)));
         kvshm__mend_unlock(kv);
         if (err != -EAGAIN)
             break;
+        if (!kvshm__tier_has(kv))
+            return no_space(kv, npages); /* it evicts only what is in the file already */
         may_wait = kvshm__tier_wait_room(kv, deadline) == 0;
     }
     kvshm__tier_kick(kv);
@@ -655,7 +657,7 @@ static int reserve_waiting(kvshm *kv, uint32_t npages, struct kvshm_reservation 
 
 KVSHM_API int kvshm_reserve(kvshm *kv, uint32_t npages, unsigned flags, struct kvshm_reservation *r)
 {
-    struct kvshm_reservation made = {.flags = flags};
+    struct kvshm_reservation made = {.flags = flags & KVSHM_DEVICE};
     int err;
 
     if (!r)
@@ -670,7 +672,7 @@ KVSHM_API int kvshm_reserve(kvshm *kv, uint32_t npages, unsigned flags, struct k
     made.frames = kvshm__private_alloc(npages * sizeof(*made.frames));
     if (!made.frames)
         return kvshm__fail(-ENOMEM, "no memory for a list of %u frames", npages);
-    err = reserve_waiting(kv, npages, &made);
+    err = reserve_waiting(kv, npages, &made, (flags & KVSHM_WAIT) != 0);
     if (err) {
         kvshm__private_free(made.frames);
         return err;
@@ -732,27 +734,36 @@ KVSHM_API int kvshm_insert(kvshm *kv, const struct kvshm_prefix *prefix, struct 
 
 /* ---- Giving up ---------------------------------------------------------------------------------------------- */
 
+/* What goes from memory has to go from the spill file too. */
+static int check_file(kvshm *kv)
+{
+    return !kv->slots || kvshm__tier_has(kv) || kv->read_only ? 0 : kvshm__tier_without(kv);
+}
+
 KVSHM_API int kvshm_remove(kvshm *kv, const struct kvshm_prefix *prefix)
 {
     struct kvshm__walk walk;
+    struct kvshm__slots_mark mark = {0};
     uint64_t stamp;
-    int err;
+    int err, gone;
 
-    if ((err = check_handle(kv)) || (err = check_prefix(prefix)) || (err = kvshm__mend_lock(kv)))
+    if ((err = check_handle(kv)) || (err = check_prefix(prefix)) || (err = check_file(kv)) ||
+        (err = kvshm__mend_lock(kv)))
         return err;
     enum sight sight = find_entry(kv, prefix, &walk, &stamp);
     if (sight == PRESENT || sight == PENDING) {
-        kv->erasing = kv->slots != NULL;
         kvshm__evict_drop_entry(kv, walk.deepest.record);
         kvshm__evict_sweep_limbo(kv);
-        kv->erasing = false;
         kvshm__count(kv, KVSHM__CNT_removed_entries, 1);
     } else {
         err = KVSHM_MISS;
     }
+    if (kv->slots)
+        mark = kvshm__slots_mark(kv);
     kvshm__mend_unlock(kv);
-    if (err == 0 && kvshm__tier_has(kv))
-        err = kvshm__tier_erase(kv);
+    /* Also after a miss: whoever removes again wants it gone from the file. */
+    if (kv->slots && (gone = kvshm__tier_pass(kv, &mark)) < 0)
+        return gone;
     return err;
 }
 
@@ -763,9 +774,12 @@ KVSHM_API int64_t kvshm_evict_lru(kvshm *kv)
 
     if ((err = check_handle(kv)) || (err = kvshm__mend_lock(kv)))
         return err;
-    kvshm__evict_sweep_limbo(kv); /* what others released does not count as given back by this call */
-    back = kvshm__evict_oldest(kv) ? (int64_t)kvshm__evict_sweep_limbo(kv) : 0;
+    back = kvshm__evict_lru(kv, !kvshm__tier_has(kv));
     kvshm__mend_unlock(kv);
+    if (back == -EAGAIN) {
+        err = kvshm__tier_send(kv);
+        return err < 0 ? err : 0;
+    }
     return back;
 }
 
@@ -774,7 +788,7 @@ KVSHM_API int kvshm_clear(kvshm *kv)
     bool done = false;
     int err;
 
-    if ((err = check_handle(kv)))
+    if ((err = check_handle(kv)) || (err = check_file(kv)))
         return err;
     uint64_t epoch = KVSHM__LOAD(&kv->header->epoch) + 1;
     if (kvshm__tier_has(kv) && (err = kvshm__tier_epoch(kv, epoch - 1, &epoch)))

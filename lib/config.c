@@ -24,7 +24,6 @@
 #define DIMENSION_MAX      65535u
 #define PAGE_TOKENS_MAX    (1u << 20)
 #define PAGE_BYTES_MAX     (UINT64_C(1) << 40)
-#define CLIENTS_MAX        4096u
 #define LEASES_MAX         65535u
 #define MODE_MAX           0777u
 
@@ -372,7 +371,7 @@ int kvshm__config_create(const struct kvshm_config *from, struct kvshm__config *
     if (code == 0)
         code = check_amount(c);
     if (code == 0)
-        code = check_range("max_clients", c->max_clients, 1, CLIENTS_MAX);
+        code = check_range("max_clients", c->max_clients, 1, KVSHM__CLIENTS_MAX);
     if (code == 0)
         code = check_range("max_leases", c->max_leases, 1, LEASES_MAX);
     if (code == 0)

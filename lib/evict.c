@@ -74,11 +74,11 @@ static bool may_part(kvshm *kv, uint32_t record, uint64_t stamp)
     if (!kvshm__place_published(KVSHM__LOAD(&kv->records[record].place)) || record + 1 == kv->pinned1 ||
         has_child(kv, record, false))
         return false;
-    if (kvshm__slots_state_of(&kv->records[record]) != KVSHM__SLOT_WRITTEN)
+    if (!kvshm__slots_written(kv, record))
         stamp = 0;
     if (!kvshm__recency_claims(kv, record) && KVSHM__LOAD(&kv->records[record].stamp) > stamp)
         kvshm__recency_claim(kv, record, false);
-    return !kvshm__recency_claims(kv, record) && kvshm__slots_state_of(&kv->records[record]) == KVSHM__SLOT_WRITTEN;
+    return !kvshm__recency_claims(kv, record) && kvshm__slots_written(kv, record);
 }
 
 /* Pages from record upwards that nobody claims leave memory for the file. */
@@ -97,8 +97,8 @@ void kvshm__evict_take_away(kvshm *kv, uint32_t record)
         if (kv->ages)
             kvshm__recency_remove(kv, record); /* it may have been kept */
         kvshm__evict_to_limbo(kv, record);
-        if (kv->erasing && kvshm__slots_state_of(&kv->records[record]) == KVSHM__SLOT_WRITTEN)
-            kvshm__slots_erase(kv, record);
+        if (kv->slots)
+            kvshm__slots_drop(kv, record);
         if (KVSHM__LOAD(&kv->records[record].length) & KVSHM__KEY_ONLY)
             kvshm__index_clear(kv, record);
         kvshm__count(kv, KVSHM__CNT_evicted_pages, 1);
@@ -158,7 +158,7 @@ static bool let_go(kvshm *kv, uint32_t record)
 {
     switch (state_of(kv, record)) {
     case KVSHM__PLACE_AWAY:
-        if (kvshm__pages_has_children(kv, record) || (kv->slots && !kvshm__slots_let_go(kv, record)))
+        if (kvshm__pages_has_children(kv, record))
             return false;
         kvshm__evict_release_page(kv, record);
         return true;
@@ -327,7 +327,7 @@ static bool drop_batch(kvshm *kv, uint64_t n)
  */
 static bool leave(kvshm *kv, uint32_t record, uint64_t stamp)
 {
-    if (kvshm__slots_state_of(&kv->records[record]) != KVSHM__SLOT_WRITTEN && !has_child(kv, record, false))
+    if (!kvshm__slots_written(kv, record) && !has_child(kv, record, false))
         return false;
     kvshm__recency_give_up(kv, record);
     part_upwards(kv, record, stamp);
@@ -357,6 +357,25 @@ static bool leave_batch(kvshm *kv, uint64_t n)
     }
     kvshm__recency_take_back(kv);
     return some;
+}
+
+int64_t kvshm__evict_lru(kvshm *kv, bool pass_over)
+{
+    uint64_t stamp;
+    uint32_t record;
+
+    kvshm__evict_sweep_limbo(kv); /* what others released does not count as given back by this call */
+    if (!kv->slots)
+        return kvshm__evict_oldest(kv) ? (int64_t)kvshm__evict_sweep_limbo(kv) : 0;
+    record = kvshm__recency_oldest(kv, &stamp);
+    if (record == KVSHM__NO_RECORD)
+        return 0;
+    if (pass_over)
+        leave_batch(kv, 1);
+    else if (!leave(kv, record, stamp))
+        return -EAGAIN;
+    KVSHM__STORE(&derived(kv)->last_evict_ns, kvshm__sys.realtime_ns());
+    return (int64_t)kvshm__evict_sweep_limbo(kv);
 }
 
 /* Is the page's frame being read into by someone who lives? */
@@ -484,6 +503,8 @@ bool kvshm__evict_clear_slice(kvshm *kv, uint32_t n)
         kvshm__recency_forget(kv, record);
         if (kvshm__pages_take_away(kv, record))
             kvshm__evict_to_limbo(kv, record);
+        if (kv->slots)
+            kvshm__slots_drop(kv, record);
         if (state_of(kv, record) == KVSHM__PLACE_AWAY)
             kvshm__index_clear(kv, record);
     }

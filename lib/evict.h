@@ -42,6 +42,12 @@ bool kvshm__evict_to_capacity(kvshm *kv, uint32_t n);
  */
 int kvshm__evict_make_room(kvshm *kv, uint64_t n, bool may_drop);
 
+/*
+ * The oldest entry is dropped, or leaves memory for the file; frames that came back at once. -EAGAIN: it has to be written
+ * first. pass_over: then the next that is in the file leaves.
+ */
+int64_t kvshm__evict_lru(kvshm *kv, bool pass_over);
+
 /* The page leaves its frame for its slot, if nobody claims it. */
 bool kvshm__evict_part_page(kvshm *kv, uint32_t record);
 

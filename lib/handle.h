@@ -47,6 +47,8 @@ struct kvshm {
     uint32_t frame_count;
     uint32_t record_count;
     uint32_t slot_count;
+    uint64_t slot_bytes;          /* of the spill file, header and payload; 0: this process has no tier */
+    uint64_t spill_fixed_bytes;   /* of the spill file, before its slots */
     uint32_t bucket_count;
     uint32_t page_tokens;
     uint32_t partial_shift;       /* bit of kvshm_record.partials for m tokens: (m - 1) >> partial_shift */
@@ -81,7 +83,6 @@ struct kvshm {
                                      bitmap_words each */
     uint64_t bitmap_words;
     bool forsaken;                /* under the writer lock: frames of the dead came back that pages were to be read into */
-    bool erasing;                 /* under the writer lock: slots of pages that go have to be erased (remove, replace) */
     struct kvshm__tier *tier;     /* this process's I/O on the spill file; NULL: none */
     uint64_t limbo_left;          /* under the writer lock: pages that the last sweep of a clear left in limbo */
     _Atomic(uint32_t) hint_count;

@@ -10,7 +10,10 @@
 #include "message.h"
 #include "private.h"
 #include "recency.h"
+#include "slots.h"
+#include "spill_file.h"
 #include "sys.h"
+#include "tier.h"
 #include "tokens.h"
 
 /* What a page that is perhaps new will need. */
@@ -19,6 +22,7 @@ struct fresh {
     kvshm_a64 *word;   /* kept for it; NULL: none yet */
     uint32_t record;   /* KVSHM__NO_RECORD: none yet */
     uint32_t there;    /* the page was there already */
+    uint64_t sum;      /* of the bytes that the caller has filled in, in an arena with a spill file */
 };
 
 /* One insert, from its checks to its outcome. */
@@ -34,6 +38,7 @@ struct job {
     uint32_t above;               /* the page at depth head_pages - 1; KVSHM__NO_RECORD: none */
     struct fresh *fresh;          /* of pages head_pages .. pages - 1 */
     struct kvshm__found replaced; /* the key-only entry that was there */
+    struct kvshm__slots_mark mark; /* when it was dropped */
     uint32_t held_word;           /* of the new lease; KVSHM__NO_WORD */
 };
 
@@ -132,6 +137,16 @@ static int make_hashes(struct job *j)
     return 0;
 }
 
+/* Before anybody can find the pages, and so before a frame can be another page's (DESIGN: by the producer). */
+static void make_sums(struct job *j)
+{
+    const kvshm *kv = j->kv;
+
+    for (uint32_t i = 0; kv->ages && i < j->pages - j->head_pages && j->r->frames[i] < kv->frame_count; i++)
+        j->fresh[i].sum = kvshm__payload_sum(kv->write_base + kv->frames_offset + j->r->frames[i] * kv->frame_stride,
+                                             kv->page_bytes);
+}
+
 static int check(struct job *j)
 {
     kvshm *kv = j->kv;
@@ -144,7 +159,11 @@ static int check(struct job *j)
         err = check_head(j);
     if (!err)
         err = check_reservation(j);
-    return err ? err : make_hashes(j);
+    if (!err)
+        err = make_hashes(j);
+    if (!err)
+        make_sums(j);
+    return err;
 }
 
 /* ---- Under the lock ----------------------------------------------------------------------------------------- */
@@ -195,6 +214,7 @@ static void restore_from_frames(struct job *j, uint32_t first)
         if (!kvshm__place_pending(KVSHM__LOAD(&kv->records[record].place)))
             continue;
         kvshm__frames_to_page(kv, frame, record);
+        KVSHM__STORE(&kv->ages[record].sum, j->fresh[i - j->head_pages].sum);
         kvshm__pages_restore(kv, record, frame);
         kvshm__recency_claim(kv, record, false);
     }
@@ -290,6 +310,8 @@ static void prepare(struct job *j, uint32_t i, uint32_t parent)
     struct kvshm__page_spec spec = spec_of_page(j, i, parent);
 
     kvshm__pages_write(j->kv, f->record, &spec);
+    if (j->kv->ages)
+        KVSHM__STORE(&j->kv->ages[f->record].sum, f->sum);
     kvshm__pages_settle(j->kv, f->record, j->r->frames[i - j->head_pages]);
 }
 
@@ -383,8 +405,11 @@ static int insert_key(struct job *j, uint32_t *deepest)
     bool gave_up = false;
 
     *deepest = KVSHM__NO_RECORD;
-    if (kvshm__index_find(kv, &spec, 0, false, &j->replaced, &gave_up))
+    if (kvshm__index_find(kv, &spec, 0, false, &j->replaced, &gave_up)) {
+        if (kv->slots && !kvshm__tier_has(kv))
+            return kvshm__tier_without(kv);
         kv->pinned1 = j->replaced.record + 1;
+    }
     int err = publish_rest(j, 0, deepest);
     kv->pinned1 = 0;
     if (err)
@@ -392,6 +417,8 @@ static int insert_key(struct job *j, uint32_t *deepest)
     if (err || j->replaced.record == KVSHM__NO_RECORD)
         return err;
     kvshm__evict_drop_entry(kv, j->replaced.record);
+    if (kv->slots)
+        j->mark = kvshm__slots_mark(kv);
     return KVSHM_REPLACED;
 }
 
@@ -484,5 +511,9 @@ int kvshm__insert(kvshm *kv, const struct kvshm_prefix *prefix, struct kvshm_lea
         kvshm__mend_unlock(kv);
     }
     kvshm__private_free(job.fresh);
+    if (outcome == KVSHM_REPLACED && kv->slots) {
+        int err = kvshm__tier_pass(kv, &job.mark);
+        return err < 0 ? err : outcome;
+    }
     return outcome;
 }

@@ -59,6 +59,7 @@ typedef _Atomic(uint32_t) kvshm_a32;
 
 #define KVSHM__FRAMES_MAX ((1u << 28) - 1)
 #define KVSHM__CLIENT_NUMBER_MAX ((UINT64_C(1) << 44) - 1)
+#define KVSHM__CLIENTS_MAX 4096u
 #define KVSHM__JOINS 8
 #define KVSHM__COUNTERS_ROOM 48
 #define KVSHM__SECRET_BYTES 192
@@ -194,20 +195,30 @@ struct kvshm_derived {
     uint8_t room[32];
 };
 
-/* The same, of the second tier. */
+/* The same, of the second tier; but moment is no derived one. */
 struct kvshm_tier_derived {
     kvshm_a32 free_slot1;      /* first of the list of free slots through kvshm_slot.next1 */
     kvshm_a32 fresh_slot;      /* slots from here on have never been used */
     kvshm_a64 slots_free;
+    kvshm_a64 slots_written;   /* those of pages */
     kvshm_a64 pages_spilled;   /* SPILLED, RESTORING and PARTING */
     kvshm_a32 oldest1;         /* ends of the list of entries that gave up memory, through kvshm_age */
     kvshm_a32 newest1;
     kvshm_a64 entries_spilled; /* in that list */
     kvshm_a64 pages_kept;      /* in the heap, though no entry ends at them */
     kvshm_a64 frames_restoring;
-    uint8_t room[8];
+
+    /* 64 */
+    kvshm_a32 doomed_first1;   /* list of slots whose headers are to be erased, through kvshm_slot.next1, the first doomed first */
+    kvshm_a32 doomed_last1;
+    kvshm_a64 doomed;          /* slots that ever came into it, */
+    kvshm_a64 undoomed;        /* and that were taken out of it */
+    kvshm_a32 disordered;      /* 1: the list is in no order, until it is empty */
+    uint32_t reserved;
+    kvshm_a64 moment;          /* advanced by all whose pages have to go from the file (slots.h) */
+    uint8_t room[24];
 };
-static_assert(sizeof(struct kvshm_tier_derived) == KVSHM__LINE, "layout");
+static_assert(sizeof(struct kvshm_tier_derived) == 2 * KVSHM__LINE, "layout");
 
 struct kvshm_header {
     struct kvshm_static fixed;
@@ -251,7 +262,7 @@ struct kvshm_header {
 
     /* 3008 */
     struct kvshm_tier_derived tier;
-    uint8_t room5[1024];
+    uint8_t room5[960];
 };
 static_assert(sizeof(struct kvshm_header) == KVSHM__HEADER_BYTES, "layout");
 static_assert(offsetof(struct kvshm_header, epoch) == 2048, "layout");
@@ -278,10 +289,12 @@ struct kvshm_client {
     uint64_t pid_namespace;   /* inode of /proc/self/ns/pid, 0: unknown */
     uint64_t start_ticks;     /* field 22 of /proc/self/stat */
     uint64_t attached_ns;     /* CLOCK_REALTIME */
-    uint32_t engine;          /* room: I/O engine */
+    uint32_t engine;          /* owner: enum kvshm_engine; for people */
     uint32_t reserved1;
-    uint8_t room1[24];
-    char engine_reason[64];   /* room */
+    kvshm_a64 since[2];       /* lock: of its batch of slots that is being written, and erased: the moment + 1 at which it
+                                 began; 0: there is none */
+    uint8_t room1[8];
+    char engine_reason[64];   /* owner: why no better one; for people */
     uint8_t room2[64];
     kvshm_a64 counters[KVSHM__COUNTERS_ROOM]; /* owner, fetch-add: those of counters.def that stand on no lease line */
 };
@@ -341,7 +354,6 @@ enum kvshm_slot_state {
     KVSHM__SLOT_NONE = 0,
     KVSHM__SLOT_WRITING = 1, /* by the client that the slot's owner word names */
     KVSHM__SLOT_WRITTEN = 2, /* header and payload are on the device */
-    KVSHM__SLOT_ERASING = 3, /* by the client that the slot's owner word names; found by no reader */
 };
 
 /*
@@ -415,7 +427,8 @@ static_assert(sizeof(struct kvshm_heap_slot) == 16, "layout");
 struct kvshm_owner {
     kvshm_a64 owner;   /* lock */
     kvshm_a32 next1;   /* derived, lock: list of free frames */
-    uint32_t reserved;
+    kvshm_a32 since_ms; /* lock: low half of the monotonic clock, in ms, when a read into the frame began: others wait for
+                          it no longer than stall_ms */
 };
 static_assert(sizeof(struct kvshm_owner) == 16, "layout");
 enum kvshm_owner_kind {
@@ -426,25 +439,27 @@ enum kvshm_owner_kind {
     KVSHM__OWNER_RESTORING = 4, /* of a frame: bits 16-59 client that reads into it */
     KVSHM__OWNER_WRITING = 5,   /* of a slot: bits 16-59 client */
     KVSHM__OWNER_ERASING = 6,   /* of a slot: bits 16-59 client */
+    KVSHM__OWNER_DOOMED = 7,    /* of a slot: its header is to be erased */
 };
 
 /* Whose a slot is: as a frame's owner word. */
 struct kvshm_slot {
     kvshm_a64 owner;   /* lock */
     kvshm_a64 sum;     /* lock: checksum of the payload, while it is a page's */
-    kvshm_a32 record;  /* lock: the page it is about, unless free */
-    kvshm_a32 next1;   /* derived, lock: list of free slots */
+    kvshm_a32 record;  /* lock: the page that is being written into it */
+    kvshm_a32 next1;   /* derived, lock: list of free slots, or of doomed ones */
 };
 static_assert(sizeof(struct kvshm_slot) == 24, "layout");
 
-/* Of a record in an arena with a spill file; all derived, lock. */
+/* Of a record in an arena with a spill file; derived, lock, but for sum. */
 struct kvshm_age {
     kvshm_a64 kept;     /* not 0: since then the page is kept in memory, though no entry ends at it */
+    kvshm_a64 sum;      /* lock; not derived: checksum of the bytes in the page's frame, taken by who inserted them */
     kvshm_a32 spilled1; /* first of the list of children that are in no frame, through kvshm_links.next1 */
     kvshm_a32 older1;   /* list of entries that gave up their claim to memory, in the order in which they did */
     kvshm_a32 newer1;
     uint32_t reserved;
 };
-static_assert(sizeof(struct kvshm_age) == 24, "layout");
+static_assert(sizeof(struct kvshm_age) == 32, "layout");
 
 #endif /* KVSHM_LAYOUT_H */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "evict.h"
 #include "index.h"
 #include "message.h"
 #include "recency.h"
@@ -13,15 +14,17 @@
 #include "sys.h"
 #include "tokens.h"
 
-/* All valid headers of the epoch, in one piece of memory, and where the pages of their ids are. */
+/* All valid headers of the epoch, in one piece of memory, and the pages that they have become. */
 struct loading {
     kvshm *kv;
     uint64_t epoch;
     char *headers;         /* header_bytes each */
     uint64_t header_bytes;
     uint64_t count;
-    uint64_t *order;       /* numbers of headers, by depth */
-    uint32_t *ids;         /* hash table of page ids: record + 1 */
+    uint64_t *order;       /* numbers of headers */
+    uint64_t *chain;       /* the same, of one key */
+    uint32_t *records;     /* of each header: its record + 1; 0: none yet */
+    uint32_t *ids;         /* hash table of page ids: number of the header + 1 */
     uint64_t ids_mask;
 };
 
@@ -30,51 +33,69 @@ static struct kvshm_slot_header *header_at(const struct loading *l, uint64_t i)
     return (void *)(l->headers + i * l->header_bytes);
 }
 
-static int collect(void *arg, const struct kvshm_slot_header *h)
+static bool is_key(const struct kvshm_slot_header *h)
 {
-    struct loading *l = arg;
-
-    if (h->epoch == l->epoch)
-        memcpy(header_at(l, l->count++), h, sizeof(*h) + 8 * (size_t)kvshm__slot_words(h->flags, h->length));
-    return 0;
+    return (h->flags & KVSHM__SLOT_KEY_ONLY) != 0;
 }
 
 /* ---- Page ids ----------------------------------------------------------------------------------------------- */
+
+#define NO_HEADER UINT64_MAX
 
 static uint64_t start_of(const struct loading *l, const uint64_t id[2])
 {
     return ((id[0] ^ id[1]) * 0x9e3779b97f4a7c15u >> 20) & l->ids_mask;
 }
 
-/* Only loaded pages stand in the table, under the ids of their headers. */
-static uint32_t find_id(const struct loading *l, const uint64_t id[2])
+static uint64_t find_id(const struct loading *l, const uint64_t id[2])
 {
-    for (uint64_t i = start_of(l, id);; i = (i + 1) & l->ids_mask) {
-        uint32_t record = l->ids[i] - 1;
-        if (l->ids[i] == 0)
-            return KVSHM__NO_RECORD;
-        kvshm_a64 *other = l->kv->records[record].page_id;
-        if (KVSHM__LOAD(&other[0]) == id[0] && KVSHM__LOAD(&other[1]) == id[1])
-            return record;
+    for (uint64_t i = start_of(l, id); l->ids[i] != 0; i = (i + 1) & l->ids_mask) {
+        if (memcmp(header_at(l, l->ids[i] - 1)->page_id, id, 2 * sizeof(*id)) == 0)
+            return l->ids[i] - 1;
     }
+    return NO_HEADER;
 }
 
-static void add_id(struct loading *l, const uint64_t id[2], uint32_t record)
+/* Of two headers of one id (a page written anew after its slot had been given up) either will do. */
+static void add_id(struct loading *l, uint64_t number)
 {
-    uint64_t i = start_of(l, id);
+    uint64_t i = start_of(l, header_at(l, number)->page_id);
 
     while (l->ids[i] != 0)
         i = (i + 1) & l->ids_mask;
-    l->ids[i] = record + 1;
+    l->ids[i] = (uint32_t)number + 1;
+}
+
+/* Ids go on behind all that stand in the file, so that a later page has a larger one. */
+static int collect(void *arg, const struct kvshm_slot_header *h)
+{
+    struct loading *l = arg;
+    kvshm_a64 *last = &l->kv->header->next_page_id;
+
+    if (h->page_id[1] > KVSHM__LOAD(last))
+        KVSHM__STORE(last, h->page_id[1]);
+    if (h->epoch != l->epoch)
+        return 0;
+    memcpy(header_at(l, l->count), h, sizeof(*h) + 8 * (size_t)kvshm__slot_words(h->flags, h->length));
+    add_id(l, l->count++);
+    return 0;
 }
 
 /* ---- Pages -------------------------------------------------------------------------------------------------- */
+
+/* The record of a page that is loaded. */
+static uint32_t record_of(const struct loading *l, const uint64_t id[2])
+{
+    uint64_t number = find_id(l, id);
+
+    return number == NO_HEADER || l->records[number] == 0 ? KVSHM__NO_RECORD : l->records[number] - 1;
+}
 
 /* What the header says of a page; false: its parent is not there. */
 static bool spec_of(const struct loading *l, const struct kvshm_slot_header *h, struct kvshm__page_spec *spec)
 {
     const kvshm *kv = l->kv;
-    bool key_only = (h->flags & KVSHM__SLOT_KEY_ONLY) != 0, last = (h->flags & KVSHM__SLOT_ENTRY) != 0;
+    bool key_only = is_key(h), last = (h->flags & KVSHM__SLOT_ENTRY) != 0;
 
     *spec = (struct kvshm__page_spec){
         .parent = KVSHM__NO_RECORD,
@@ -85,7 +106,7 @@ static bool spec_of(const struct loading *l, const struct kvshm_slot_header *h, 
         .key = key_only ? (const uint8_t *)h->words : NULL,
     };
     if (h->depth > 0) {
-        spec->parent = find_id(l, h->parent_id);
+        spec->parent = record_of(l, h->parent_id);
         if (spec->parent == KVSHM__NO_RECORD || KVSHM__LOAD(&kv->records[spec->parent].depth) + 1 != h->depth)
             return false;
     }
@@ -100,28 +121,34 @@ static bool spec_of(const struct loading *l, const struct kvshm_slot_header *h, 
     return true;
 }
 
+/* Token pages of one identity are one. The end of a key is looked for as the end of any filling of it. */
 static bool is_there(const kvshm *kv, const struct kvshm__page_spec *spec)
 {
-    uint64_t parent_seq = spec->parent == KVSHM__NO_RECORD ? 0 : KVSHM__LOAD(&kv->records[spec->parent].seq);
+    struct kvshm__page_spec any = *spec;
     struct kvshm__found found;
     bool gave_up;
 
-    return kvshm__index_find(kv, spec, parent_seq, true, &found, &gave_up);
+    if (spec->length & KVSHM__KEY_END)
+        any.parent = KVSHM__NO_RECORD;
+    uint64_t parent_seq = any.parent == KVSHM__NO_RECORD ? 0 : KVSHM__LOAD(&kv->records[any.parent].seq);
+    return kvshm__index_find(kv, &any, parent_seq, true, &found, &gave_up);
 }
 
-/* KVSHM__NO_RECORD: it is of no use. */
-static uint32_t load_page(struct loading *l, const struct kvshm_slot_header *h)
+static bool load_page(struct loading *l, uint64_t number)
 {
     kvshm *kv = l->kv;
+    const struct kvshm_slot_header *h = header_at(l, number);
     struct kvshm__page_spec spec;
 
-    if (!spec_of(l, h, &spec) || is_there(kv, &spec) || find_id(l, h->page_id) != KVSHM__NO_RECORD)
-        return KVSHM__NO_RECORD;
+    if (record_of(l, h->page_id) != KVSHM__NO_RECORD || !spec_of(l, h, &spec) || is_there(kv, &spec))
+        return false;
     kvshm_a64 *word = kvshm__index_empty(kv, spec.hash);
     uint32_t record = word ? kvshm__pages_take(kv) : KVSHM__NO_RECORD;
     if (record == KVSHM__NO_RECORD)
-        return record;
+        return false;
+    uint64_t last_id = KVSHM__LOAD(&kv->header->next_page_id);
     kvshm__pages_write(kv, record, &spec);
+    KVSHM__STORE(&kv->header->next_page_id, last_id);
     for (int i = 0; i < 2; i++) {
         KVSHM__STORE(&kv->records[record].page_id[i], h->page_id[i]);
         KVSHM__STORE(&kv->records[record].caller[i], h->caller[i]);
@@ -129,45 +156,118 @@ static uint32_t load_page(struct loading *l, const struct kvshm_slot_header *h)
     kvshm__slots_load(kv, record, (uint32_t)h->slot, h->payload_sum);
     kvshm__pages_load(kv, record);
     kvshm__index_set(word, spec.hash, record);
-    add_id(l, h->page_id, record);
-    return record;
+    l->records[find_id(l, h->page_id)] = record + 1;
+    l->records[number] = record + 1;
+    return true;
+}
+
+static bool is_filled(const kvshm *kv, const struct kvshm_slot_header *end)
+{
+    struct kvshm__page_spec spec = {
+        .parent = KVSHM__NO_RECORD,
+        .length = end->length | KVSHM__KEY_ONLY | KVSHM__KEY_END,
+        .adapter_id = end->adapter_id,
+        .tenant = end->tenant,
+        .key = (const uint8_t *)end->words,
+    };
+
+    spec.hash = kvshm__hash_key(kv->secret, spec.adapter_id, spec.tenant, spec.key, KVSHM__KEY_DEEPEST);
+    return is_there(kv, &spec);
+}
+
+/* The filling of a key that ends here, if all of it is in the file, and no later one is. */
+static void load_key(struct loading *l, uint64_t end)
+{
+    uint64_t n = 0, number = end, most = header_at(l, end)->depth + UINT64_C(1);
+
+    while (n < most && number != NO_HEADER && is_key(header_at(l, number))) {
+        l->chain[n++] = number;
+        number = find_id(l, header_at(l, number)->parent_id);
+    }
+    if (n < most || header_at(l, l->chain[n - 1])->depth != 0 || is_filled(l->kv, header_at(l, end)))
+        return;
+    while (n > 0 && load_page(l, l->chain[n - 1]))
+        n--;
 }
 
 /* ---- All of it ---------------------------------------------------------------------------------------------- */
 
 static const struct loading *sorting; /* qsort has no argument for it; creators of this process take turns */
 
-static int by_depth(const void *a, const void *b)
+static const struct kvshm_slot_header *sorted(const void *number)
 {
-    uint32_t one = header_at(sorting, *(const uint64_t *)a)->depth, other = header_at(sorting, *(const uint64_t *)b)->depth;
+    return header_at(sorting, *(const uint64_t *)number);
+}
 
-    return one < other ? -1 : one > other;
+/* Token pages from the roots down; behind them keys, the latest filling first. */
+static int in_order(const void *a, const void *b)
+{
+    const struct kvshm_slot_header *one = sorted(a), *other = sorted(b);
+
+    if (is_key(one) != is_key(other))
+        return is_key(one) - is_key(other);
+    if (is_key(one))
+        return one->page_id[1] > other->page_id[1] ? -1 : one->page_id[1] < other->page_id[1];
+    return one->depth < other->depth ? -1 : one->depth > other->depth;
 }
 
 static int by_stamp(const void *a, const void *b)
 {
-    uint64_t one = header_at(sorting, *(const uint64_t *)a)->stamp, other = header_at(sorting, *(const uint64_t *)b)->stamp;
+    const struct kvshm_slot_header *one = sorted(a), *other = sorted(b);
 
-    return one < other ? -1 : one > other;
+    return one->stamp < other->stamp ? -1 : one->stamp > other->stamp;
 }
 
-/* Entries, and pages below which nothing is, the longest unused first. Stamps of another boot say no more than that. */
-static void name_entries(struct loading *l)
+static void load_pages(struct loading *l)
+{
+    sorting = l;
+    for (uint64_t i = 0; i < l->count; i++)
+        l->order[i] = i;
+    qsort(l->order, l->count, sizeof(*l->order), in_order);
+    for (uint64_t i = 0; i < l->count; i++) {
+        const struct kvshm_slot_header *h = header_at(l, l->order[i]);
+        if (!is_key(h))
+            load_page(l, l->order[i]);
+        else if (h->flags & KVSHM__SLOT_ENTRY)
+            load_key(l, l->order[i]);
+    }
+}
+
+/* An entry ends at the page, or nothing is below it; the longest unused are named first. */
+static void name_entry(struct loading *l, uint32_t record, const struct kvshm_slot_header *h, uint64_t stamp)
 {
     kvshm *kv = l->kv;
+    bool entry = (h->flags & KVSHM__SLOT_ENTRY) != 0;
 
+    if (KVSHM__LOAD(&kv->records[record].stamp) != 0 || (!entry && kvshm__pages_has_children(kv, record)))
+        return;
+    if (is_key(h) && !entry) { /* there was no room for the rest */
+        kvshm__evict_take_away(kv, record);
+        return;
+    }
+    KVSHM__STORE(&kv->records[record].policy, stamp);
+    KVSHM__STORE_REL(&kv->records[record].stamp, stamp);
+    kvshm__recency_give_up(kv, record);
+}
+
+/* Stamps of another boot say no more than which was used before which. */
+static void name_entries(struct loading *l)
+{
     qsort(l->order, l->count, sizeof(*l->order), by_stamp);
     for (uint64_t i = 0; i < l->count; i++) {
         const struct kvshm_slot_header *h = header_at(l, l->order[i]);
-        uint32_t record = find_id(l, h->page_id);
-        if (record == KVSHM__NO_RECORD || KVSHM__LOAD(&kv->records[record].stamp) != 0 ||
-            (!(h->flags & KVSHM__SLOT_ENTRY) && kvshm__pages_has_children(kv, record)))
-            continue;
-        if ((h->flags & KVSHM__SLOT_KEY_ONLY) && !(h->flags & KVSHM__SLOT_ENTRY))
-            continue; /* the rest of a key-only chain that was not written whole */
-        KVSHM__STORE(&kv->records[record].policy, i + 1);
-        KVSHM__STORE_REL(&kv->records[record].stamp, i + 1);
-        kvshm__recency_give_up(kv, record);
+        if (l->records[l->order[i]] != 0)
+            name_entry(l, l->records[l->order[i]] - 1, h, i + 1);
+    }
+}
+
+/* What is in the file, and nobody's page, would come back at the next start. */
+static void refuse_rest(struct loading *l)
+{
+    for (uint64_t i = 0; i < l->count; i++) {
+        uint32_t slot = (uint32_t)header_at(l, i)->slot;
+        if (KVSHM__LOAD(&l->kv->slots[slot].owner) == KVSHM__OWNER_FREE)
+            kvshm__slots_refuse(l->kv, slot);
     }
 }
 
@@ -178,14 +278,12 @@ static int load_all(struct loading *l, const struct kvshm__spill_file *file)
 
     if (code < 0)
         return kvshm__fail(code, "slot headers of the spill file: %s", kvshm_strerror(code));
-    for (uint64_t i = 0; i < l->count; i++)
-        l->order[i] = i;
-    sorting = l;
-    qsort(l->order, l->count, sizeof(*l->order), by_depth);
-    for (uint64_t i = 0; i < l->count; i++)
-        load_page(l, header_at(l, l->order[i]));
+    load_pages(l);
     name_entries(l);
+    refuse_rest(l);
     kvshm__slots_rebuild(l->kv);
+    while (!kvshm__evict_to_capacity(l->kv, KVSHM__CAPACITY_SLICE))
+        ;
     return 0;
 }
 
@@ -198,34 +296,41 @@ static uint64_t power_of_two(uint64_t least)
     return power;
 }
 
+static int map_table(uint64_t bytes, void **table)
+{
+    return kvshm__sys.map(bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, table);
+}
+
+/* Bytes of the tables of so many slots, which lie one behind the other. */
+struct sizes {
+    uint64_t headers, order, records, ids;
+};
+
 int kvshm__load(kvshm *kv, const struct kvshm__spill_file *file)
 {
     struct loading l = {.kv = kv, .epoch = KVSHM__LOAD(&kv->header->epoch)};
     uint64_t slots = file->shape.slots, ids = power_of_two(2 * slots);
-    void *headers = NULL, *order = NULL, *table = NULL;
-    int code;
+    struct sizes size = {
+        .headers = slots * file->shape.header_stride,
+        .order = 2 * slots * sizeof(*l.order),
+        .records = slots * sizeof(*l.records),
+        .ids = ids * sizeof(*l.ids),
+    };
+    uint64_t bytes = size.headers + size.order + size.records + size.ids;
+    void *tables;
+    int code = map_table(bytes, &tables);
 
+    if (code < 0)
+        return kvshm__fail(code, "%llu bytes of memory for the slot headers of the spill file: %s", (unsigned long long)bytes,
+                           kvshm_strerror(code));
     l.header_bytes = file->shape.header_stride;
+    l.headers = tables;
+    l.order = (void *)(l.headers + size.headers);
+    l.chain = l.order + slots;
+    l.records = (void *)(l.chain + slots);
+    l.ids = l.records + slots;
     l.ids_mask = ids - 1;
-    code = kvshm__sys.map(slots * l.header_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-                          &headers);
-    if (code == 0)
-        code = kvshm__sys.map(slots * sizeof(*l.order), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, &order);
-    if (code == 0)
-        code = kvshm__sys.map(ids * sizeof(*l.ids), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, &table);
-    if (code == 0) {
-        l.headers = headers;
-        l.order = order;
-        l.ids = table;
-        code = load_all(&l, file);
-    } else {
-        kvshm__fail(code, "memory for the slot headers of the spill file: %s", kvshm_strerror(code));
-    }
-    if (headers)
-        kvshm__sys.unmap(headers, slots * l.header_bytes);
-    if (order)
-        kvshm__sys.unmap(order, slots * sizeof(*l.order));
-    if (table)
-        kvshm__sys.unmap(table, ids * sizeof(*l.ids));
+    code = load_all(&l, file);
+    kvshm__sys.unmap(tables, bytes);
     return code;
 }

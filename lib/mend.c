@@ -15,8 +15,8 @@
 #include "sys.h"
 #include "writer.h"
 
-/* The bitmaps are made at a handle's first change, so that an attach costs the same whatever the arena's size. */
-static int make_scratch(kvshm *kv)
+/* Made at a handle's first change, so that an attach costs the same whatever the arena's size. */
+int kvshm__mend_prepare(kvshm *kv)
 {
     uint64_t *none = NULL, *made;
 
@@ -49,7 +49,7 @@ int kvshm__mend_lock(kvshm *kv)
     if (st.st_nlink == 0)
         return kvshm__fail(KVSHM_E_UNLINKED, "arena %s was unlinked: leases stay good, writing has ended; detach and "
                            "open the name again", kv->name);
-    err = make_scratch(kv);
+    err = kvshm__mend_prepare(kv);
     if (err < 0)
         return err;
     int got = kvshm__writer_acquire(kv);
@@ -144,7 +144,7 @@ static bool whole(const kvshm *kv, uint32_t record, const uint64_t *named)
     if (!kvshm__bit(named, record) || (kvshm__place_state(place) != KVSHM__PLACE_SPILLED &&
                                        kvshm__place_state(place) != KVSHM__PLACE_RESTORING && !has_frame(kv, record)))
         return false;
-    if (pending && kvshm__slots_state_of(&kv->records[record]) != KVSHM__SLOT_WRITTEN)
+    if (pending && !kvshm__slots_written(kv, record))
         return false;
     if (parent1 == 0)
         return KVSHM__LOAD(&kv->records[record].depth) == 0;
@@ -168,6 +168,9 @@ static void take_away_unpublished(kvshm *kv, const uint64_t *named)
             uint64_t place = KVSHM__LOAD(&kv->records[record].place);
             if ((kvshm__place_published(place) || kvshm__place_pending(place)) && !whole(kv, record, named))
                 again |= kvshm__pages_take_away(kv, record);
+            if (kv->slots && state_of(kv, record) != KVSHM__PLACE_NONE && !kvshm__place_published(place) &&
+                !kvshm__place_pending(place))
+                kvshm__slots_drop(kv, record);
             progress(kv, record);
         }
     } while (again);
@@ -238,8 +241,7 @@ static void settle_limbo(kvshm *kv, uint64_t *held)
         KVSHM__STORE(&kv->links[record].link1, 0);
         if (state_of(kv, record) == KVSHM__PLACE_AWAY && kvshm__bit(held, record))
             finish_owner(kv, record);
-        if (state_of(kv, record) == KVSHM__PLACE_AWAY && !(kvshm__bit(held, record) && has_frame(kv, record)) &&
-            (!kv->slots || kvshm__slots_let_go(kv, record)))
+        if (state_of(kv, record) == KVSHM__PLACE_AWAY && !(kvshm__bit(held, record) && has_frame(kv, record)))
             kvshm__evict_release_page(kv, record);
         else if (state_of(kv, record) == KVSHM__PLACE_AWAY)
             name_again(kv, record);
@@ -296,7 +298,6 @@ void kvshm__mend_rebuild(kvshm *kv)
     uint64_t *named = kv->scratch + kv->bitmap_words;
 
     kv->pinned1 = 0;
-    kv->erasing = false;
     finish_sequences(kv);
     kvshm__slots_rebuild(kv);
     mend_words(kv, named);

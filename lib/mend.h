@@ -22,6 +22,9 @@
 int kvshm__mend_lock(kvshm *kv);
 void kvshm__mend_unlock(kvshm *kv);
 
+/* What changing the arena needs of the handle's own memory, for who changes one that has no name yet. 0 or -ENOMEM. */
+int kvshm__mend_prepare(kvshm *kv);
+
 /* Make everything derived anew. With the writer lock. */
 void kvshm__mend_rebuild(kvshm *kv);
 

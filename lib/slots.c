@@ -14,9 +14,19 @@ static uint64_t owner_of(const kvshm *kv, uint32_t slot)
     return KVSHM__LOAD(&kv->slots[slot].owner);
 }
 
+static void set_owner(const kvshm *kv, uint32_t slot, uint64_t owner)
+{
+    KVSHM__STORE_REL(&kv->slots[slot].owner, owner);
+}
+
 static uint64_t owned_by_us(const kvshm *kv, enum kvshm_owner_kind kind)
 {
     return kvshm__owner_reserved(kind, kv->client, 0);
+}
+
+static uint64_t doomed_word(void)
+{
+    return kvshm__owner_reserved(KVSHM__OWNER_DOOMED, 0, 0);
 }
 
 static uint64_t slot_word_of(const kvshm *kv, uint32_t record)
@@ -27,6 +37,40 @@ static uint64_t slot_word_of(const kvshm *kv, uint32_t record)
 static void set_slot_word(const kvshm *kv, uint32_t record, uint64_t word)
 {
     KVSHM__STORE_REL(&kv->records[record].slot, word);
+}
+
+/* The record into which the slot is being written, by that record's word; KVSHM__NO_RECORD: its page is gone. */
+static uint32_t written_by(const kvshm *kv, uint32_t slot)
+{
+    uint32_t record = KVSHM__LOAD(&kv->slots[slot].record);
+
+    return record < kv->record_count && slot_word_of(kv, record) == kvshm__slot_word(slot, KVSHM__SLOT_WRITING)
+               ? record
+               : KVSHM__NO_RECORD;
+}
+
+/* ---- Lists ------------------------------------------------------------------------------------------------ */
+
+static void give(kvshm *kv, uint32_t slot)
+{
+    set_owner(kv, slot, KVSHM__OWNER_FREE);
+    KVSHM__STORE(&kv->slots[slot].next1, KVSHM__LOAD(&derived(kv)->free_slot1));
+    KVSHM__STORE(&derived(kv)->free_slot1, slot + 1);
+    KVSHM__ADD(&derived(kv)->slots_free, 1);
+}
+
+static void doom(kvshm *kv, uint32_t slot)
+{
+    uint32_t last = KVSHM__LOAD(&derived(kv)->doomed_last1) - 1;
+
+    set_owner(kv, slot, doomed_word());
+    KVSHM__STORE(&kv->slots[slot].next1, 0);
+    if (last < kv->slot_count)
+        KVSHM__STORE(&kv->slots[last].next1, slot + 1);
+    else
+        KVSHM__STORE(&derived(kv)->doomed_first1, slot + 1);
+    KVSHM__STORE(&derived(kv)->doomed_last1, slot + 1);
+    KVSHM__ADD(&derived(kv)->doomed, 1);
 }
 
 /* First of the free list, else one that was never used. A list that leads astray (damage) is given up. */
@@ -47,6 +91,24 @@ static uint32_t find_free(kvshm *kv)
     return KVSHM__NO_SLOT;
 }
 
+/* ---- Batches ---------------------------------------------------------------------------------------------- */
+
+void kvshm__slots_begin(kvshm *kv, enum kvshm__slots_batch kind)
+{
+    kvshm_a64 *since = &kv->clients[kv->place].since[kind];
+
+    if (KVSHM__LOAD(since) != 0) /* of the dead client whose place this was */
+        kvshm__slots_sweep(kv);
+    KVSHM__STORE(since, KVSHM__LOAD(&derived(kv)->moment) + 1);
+}
+
+void kvshm__slots_end(kvshm *kv, enum kvshm__slots_batch kind)
+{
+    KVSHM__STORE(&kv->clients[kv->place].since[kind], 0);
+}
+
+/* ---- Pages ------------------------------------------------------------------------------------------------ */
+
 /* Slots in order are taken in order, so that pages of one batch lie side by side. */
 uint32_t kvshm__slots_take(kvshm *kv, uint32_t record)
 {
@@ -55,78 +117,46 @@ uint32_t kvshm__slots_take(kvshm *kv, uint32_t record)
     if (slot == KVSHM__NO_SLOT)
         return slot;
     KVSHM__STORE(&kv->slots[slot].record, record);
-    KVSHM__STORE_REL(&kv->slots[slot].owner, owned_by_us(kv, KVSHM__OWNER_WRITING));
+    set_owner(kv, slot, owned_by_us(kv, KVSHM__OWNER_WRITING));
     KVSHM__ADD(&derived(kv)->slots_free, -1);
     set_slot_word(kv, record, kvshm__slot_word(slot, KVSHM__SLOT_WRITING));
     return slot;
 }
 
-bool kvshm__slots_mine(const kvshm *kv, uint32_t record)
+bool kvshm__slots_settle(kvshm *kv, uint32_t slot, uint64_t sum)
 {
-    uint64_t word = slot_word_of(kv, record);
-    uint32_t slot = kvshm__slot_number(word);
+    uint32_t record = written_by(kv, slot);
 
-    if (slot >= kv->slot_count)
+    if (record == KVSHM__NO_RECORD) {
+        kvshm__slots_fail(kv, slot);
         return false;
-    return (kvshm__slot_state(word) == KVSHM__SLOT_WRITING &&
-            owner_of(kv, slot) == owned_by_us(kv, KVSHM__OWNER_WRITING)) ||
-           (kvshm__slot_state(word) == KVSHM__SLOT_ERASING &&
-            owner_of(kv, slot) == owned_by_us(kv, KVSHM__OWNER_ERASING));
+    }
+    kvshm__slots_load(kv, record, slot, sum);
+    return true;
 }
 
-void kvshm__slots_settle(kvshm *kv, uint32_t record, uint64_t sum)
+void kvshm__slots_fail(kvshm *kv, uint32_t slot)
 {
-    uint32_t slot = kvshm__slot_number(slot_word_of(kv, record));
+    uint32_t record = written_by(kv, slot);
 
-    KVSHM__STORE(&kv->slots[slot].sum, sum);
-    KVSHM__STORE_REL(&kv->slots[slot].owner, kvshm__owner_page(record));
-    set_slot_word(kv, record, kvshm__slot_word(slot, KVSHM__SLOT_WRITTEN));
+    if (owner_of(kv, slot) != owned_by_us(kv, KVSHM__OWNER_WRITING))
+        return; /* damage */
+    if (record != KVSHM__NO_RECORD)
+        set_slot_word(kv, record, 0);
+    doom(kv, slot);
 }
 
 void kvshm__slots_load(kvshm *kv, uint32_t record, uint32_t slot, uint64_t sum)
 {
     KVSHM__STORE(&kv->slots[slot].sum, sum);
-    KVSHM__STORE(&kv->slots[slot].record, record);
-    KVSHM__STORE_REL(&kv->slots[slot].owner, kvshm__owner_page(record));
+    set_owner(kv, slot, kvshm__owner_page(record));
     set_slot_word(kv, record, kvshm__slot_word(slot, KVSHM__SLOT_WRITTEN));
+    KVSHM__ADD(&derived(kv)->slots_written, 1);
 }
 
-void kvshm__slots_erase(kvshm *kv, uint32_t record)
+void kvshm__slots_refuse(kvshm *kv, uint32_t slot)
 {
-    uint32_t slot = kvshm__slot_number(slot_word_of(kv, record));
-
-    if (slot >= kv->slot_count)
-        return;
-    set_slot_word(kv, record, kvshm__slot_word(slot, KVSHM__SLOT_ERASING));
-    KVSHM__STORE(&kv->slots[slot].record, record);
-    KVSHM__STORE_REL(&kv->slots[slot].owner, owned_by_us(kv, KVSHM__OWNER_ERASING));
-}
-
-static void give(kvshm *kv, uint32_t slot)
-{
-    KVSHM__STORE_REL(&kv->slots[slot].owner, KVSHM__OWNER_FREE);
-    KVSHM__STORE(&kv->slots[slot].next1, KVSHM__LOAD(&derived(kv)->free_slot1));
-    KVSHM__STORE(&derived(kv)->free_slot1, slot + 1);
-    KVSHM__ADD(&derived(kv)->slots_free, 1);
-}
-
-void kvshm__slots_give(kvshm *kv, uint32_t record)
-{
-    uint64_t word = slot_word_of(kv, record);
-    uint32_t slot = kvshm__slot_number(word);
-    bool whole = kvshm__slots_whole(kv, record);
-
-    if (word == 0)
-        return;
-    set_slot_word(kv, record, 0);
-    if (whole)
-        give(kv, slot);
-}
-
-/* Is the slot about this record, by a client's word? */
-static bool is_about(const kvshm *kv, uint32_t slot, enum kvshm_owner_kind kind, uint32_t record)
-{
-    return kvshm__owner_kind(owner_of(kv, slot)) == kind && KVSHM__LOAD(&kv->slots[slot].record) == record;
+    set_owner(kv, slot, doomed_word());
 }
 
 bool kvshm__slots_whole(const kvshm *kv, uint32_t record)
@@ -134,65 +164,115 @@ bool kvshm__slots_whole(const kvshm *kv, uint32_t record)
     uint64_t word = slot_word_of(kv, record);
     uint32_t slot = kvshm__slot_number(word);
 
-    if (slot >= kv->slot_count)
-        return false;
-    switch (kvshm__slot_state(word)) {
-    case KVSHM__SLOT_WRITING:
-        return is_about(kv, slot, KVSHM__OWNER_WRITING, record);
-    case KVSHM__SLOT_WRITTEN:
-        return owner_of(kv, slot) == kvshm__owner_page(record);
-    case KVSHM__SLOT_ERASING:
-        return is_about(kv, slot, KVSHM__OWNER_ERASING, record);
-    default:
-        return false;
+    return kvshm__slot_state(word) == KVSHM__SLOT_WRITTEN && slot < kv->slot_count &&
+           owner_of(kv, slot) == kvshm__owner_page(record);
+}
+
+void kvshm__slots_drop(kvshm *kv, uint32_t record)
+{
+    uint32_t slot = kvshm__slot_number(slot_word_of(kv, record));
+    bool whole = kvshm__slots_whole(kv, record);
+
+    if (slot_word_of(kv, record) == 0)
+        return;
+    set_slot_word(kv, record, 0);
+    if (!whole)
+        return;
+    KVSHM__ADD(&derived(kv)->slots_written, -1);
+    if (KVSHM__LOAD(&kv->records[record].epoch) == (uint32_t)KVSHM__LOAD(&kv->header->epoch))
+        doom(kv, slot);
+    else
+        give(kv, slot);
+}
+
+uint64_t kvshm__slots_writer(kvshm *kv, uint32_t record)
+{
+    uint64_t word = slot_word_of(kv, record), owner = KVSHM__OWNER_FREE;
+    uint32_t slot = kvshm__slot_number(word);
+
+    if (kvshm__slot_state(word) != KVSHM__SLOT_WRITING)
+        return 0;
+    if (slot < kv->slot_count && written_by(kv, slot) == record)
+        owner = owner_of(kv, slot);
+    if (kvshm__owner_kind(owner) == KVSHM__OWNER_WRITING && kvshm__client_alive(kv, kvshm__owner_client(owner)))
+        return kvshm__owner_client(owner);
+    set_slot_word(kv, record, 0);
+    return 0;
+}
+
+/* ---- Doomed ones ------------------------------------------------------------------------------------------ */
+
+unsigned kvshm__slots_claim(kvshm *kv, uint32_t *slots, unsigned max)
+{
+    struct kvshm_tier_derived *d = derived(kv);
+    unsigned n = 0;
+    uint32_t slot;
+
+    while (n < max && (slot = KVSHM__LOAD(&d->doomed_first1) - 1) < kv->slot_count && owner_of(kv, slot) == doomed_word()) {
+        uint32_t next1 = KVSHM__LOAD(&kv->slots[slot].next1);
+        set_owner(kv, slot, owned_by_us(kv, KVSHM__OWNER_ERASING));
+        KVSHM__STORE(&d->doomed_first1, next1);
+        KVSHM__ADD(&d->undoomed, 1);
+        slots[n++] = slot;
+    }
+    if (KVSHM__LOAD(&d->doomed_first1) == 0) {
+        KVSHM__STORE(&d->doomed_last1, 0);
+        KVSHM__STORE(&d->disordered, 0);
+        KVSHM__STORE(&d->undoomed, KVSHM__LOAD(&d->doomed));
+    }
+    return n;
+}
+
+/* Backwards, so that they are taken again in their order. */
+void kvshm__slots_erased(kvshm *kv, const uint32_t *slots, unsigned n, bool erased)
+{
+    for (unsigned i = n; i-- > 0;) {
+        if (owner_of(kv, slots[i]) != owned_by_us(kv, KVSHM__OWNER_ERASING))
+            continue; /* damage */
+        if (erased) {
+            give(kv, slots[i]);
+        } else {
+            KVSHM__STORE(&derived(kv)->disordered, 1);
+            doom(kv, slots[i]);
+        }
     }
 }
 
-bool kvshm__slots_let_go(kvshm *kv, uint32_t record)
+struct kvshm__slots_mark kvshm__slots_mark(kvshm *kv)
 {
-    uint64_t word = slot_word_of(kv, record);
-    uint32_t slot = kvshm__slot_number(word);
+    uint64_t moment = KVSHM__LOAD(&derived(kv)->moment) + 1;
 
-    switch (kvshm__slot_state(word)) {
-    case KVSHM__SLOT_WRITING:
-        if (slot < kv->slot_count && kvshm__client_alive(kv, kvshm__owner_client(owner_of(kv, slot))))
-            return false;
-        set_slot_word(kv, record, 0);
-        return true;
-    case KVSHM__SLOT_ERASING:
-        return false;
-    default:
-        kvshm__slots_give(kv, record);
-        return true;
+    KVSHM__STORE(&derived(kv)->moment, moment);
+    return (struct kvshm__slots_mark){.doomed = KVSHM__LOAD(&derived(kv)->doomed), .moment = moment};
+}
+
+/* The number of a client with a batch that began before the moment; 0: there is none. */
+static uint64_t batch_before(const kvshm *kv, uint64_t moment)
+{
+    for (uint32_t i = 0; i < kv->max_clients; i++) {
+        for (int kind = 0; kind < 2; kind++) {
+            uint64_t since = KVSHM__LOAD(&kv->clients[i].since[kind]);
+            if (since != 0 && since <= moment)
+                return KVSHM__LOAD(&kv->clients[i].number);
+        }
     }
+    return 0;
+}
+
+bool kvshm__slots_passed(kvshm *kv, const struct kvshm__slots_mark *mark, uint64_t *client)
+{
+    const struct kvshm_tier_derived *d = derived(kv);
+
+    *client = batch_before(kv, mark->moment);
+    if (*client != 0) {
+        kvshm__slots_sweep(kv);
+        *client = batch_before(kv, mark->moment);
+    }
+    return *client == 0 && (KVSHM__LOAD((kvshm_a32 *)&d->doomed_first1) == 0 ||
+                            (!KVSHM__LOAD((kvshm_a32 *)&d->disordered) && KVSHM__LOAD((kvshm_a64 *)&d->undoomed) >= mark->doomed));
 }
 
 /* ---- After deaths ----------------------------------------------------------------------------------------- */
-
-/* What is known of the client asked about last. */
-struct verdict {
-    uint64_t client;
-    bool dead, quiet;
-};
-
-static bool is_dead(const kvshm *kv, struct verdict *v, uint64_t client)
-{
-    if (v->client != client) {
-        v->client = client;
-        v->dead = !kvshm__client_alive(kv, client);
-        v->quiet = v->dead && kvshm__client_quiet(kv, client);
-    }
-    return v->dead;
-}
-
-/* Is it being written or erased by someone who is dead? */
-static bool is_orphan(const kvshm *kv, struct verdict *v, uint32_t slot)
-{
-    uint64_t owner = owner_of(kv, slot);
-    enum kvshm_owner_kind kind = kvshm__owner_kind(owner);
-
-    return (kind == KVSHM__OWNER_WRITING || kind == KVSHM__OWNER_ERASING) && is_dead(kv, v, kvshm__owner_client(owner));
-}
 
 static uint32_t slots_used(const kvshm *kv)
 {
@@ -201,42 +281,49 @@ static uint32_t slots_used(const kvshm *kv)
     return fresh < kv->slot_count ? fresh : kv->slot_count;
 }
 
-bool kvshm__slots_sweep_worth(const kvshm *kv)
-{
-    struct verdict v = {0};
+/* What is known of the client asked about last. */
+struct verdict {
+    uint64_t client;
+    int place; /* -1: it has none any more */
+    bool dead, quiet;
+};
 
-    for (uint32_t slot = 0; slot < slots_used(kv); slot++) {
-        if (is_orphan(kv, &v, slot))
-            return true;
+/* The slot is being written or erased by a client. */
+static void sweep_slot(kvshm *kv, uint32_t slot, struct verdict *v)
+{
+    uint64_t owner = owner_of(kv, slot), client = kvshm__owner_client(owner);
+    uint32_t record = written_by(kv, slot);
+
+    if (v->client != client) {
+        v->client = client;
+        v->place = kvshm__client_find(kv, client);
+        v->dead = !kvshm__client_alive(kv, client);
+        v->quiet = v->dead && kvshm__client_quiet(kv, client);
     }
-    return false;
+    if (v->dead && record != KVSHM__NO_RECORD)
+        set_slot_word(kv, record, 0);
+    if (v->quiet)
+        doom(kv, slot);
 }
 
-uint64_t kvshm__slots_sweep(kvshm *kv, bool *again)
+void kvshm__slots_sweep(kvshm *kv)
 {
-    struct verdict v = {0};
-    uint64_t back = 0;
+    struct verdict v = {.client = 0};
+    bool busy[KVSHM__CLIENTS_MAX] = {false};
 
-    *again = false;
+    KVSHM__STORE(&derived(kv)->disordered, 1);
     for (uint32_t slot = 0; slot < slots_used(kv); slot++) {
-        if (!is_orphan(kv, &v, slot))
+        enum kvshm_owner_kind kind = kvshm__owner_kind(owner_of(kv, slot));
+        if (kind != KVSHM__OWNER_WRITING && kind != KVSHM__OWNER_ERASING)
             continue;
-        bool writing = kvshm__owner_kind(owner_of(kv, slot)) == KVSHM__OWNER_WRITING;
-        uint32_t record = KVSHM__LOAD(&kv->slots[slot].record);
-        if (writing && record < kv->record_count &&
-            slot_word_of(kv, record) == kvshm__slot_word(slot, KVSHM__SLOT_WRITING))
-            set_slot_word(kv, record, 0);
-        if (!v.quiet)
-            continue;
-        if (writing) {
-            give(kv, slot);
-            back++;
-        } else {
-            KVSHM__STORE_REL(&kv->slots[slot].owner, owned_by_us(kv, KVSHM__OWNER_ERASING));
-            *again = true;
-        }
+        sweep_slot(kv, slot, &v);
+        if (!v.quiet && v.place >= 0)
+            busy[v.place] = true;
     }
-    return back;
+    for (uint32_t i = 0; i < kv->max_clients; i++) {
+        for (int kind = 0; kind < 2 && !busy[i]; kind++)
+            KVSHM__STORE(&kv->clients[i].since[kind], 0);
+    }
 }
 
 /* A slot word is finished if its owner word had changed already, and is taken back if it is about something else. */
@@ -247,37 +334,50 @@ static void rebuild_word(kvshm *kv, uint32_t record)
 
     if (word == 0 || kvshm__slots_whole(kv, record))
         return;
-    if (slot >= kv->slot_count || owner_of(kv, slot) != kvshm__owner_page(record)) {
-        set_slot_word(kv, record, 0);
-    } else if (kvshm__slot_state(word) == KVSHM__SLOT_ERASING) {
-        KVSHM__STORE(&kv->slots[slot].record, record);
-        KVSHM__STORE_REL(&kv->slots[slot].owner, owned_by_us(kv, KVSHM__OWNER_ERASING));
-    } else {
+    if (slot < kv->slot_count && owner_of(kv, slot) == kvshm__owner_page(record))
         set_slot_word(kv, record, kvshm__slot_word(slot, KVSHM__SLOT_WRITTEN));
-    }
+    else if (kvshm__slot_state(word) != KVSHM__SLOT_WRITING || slot >= kv->slot_count || written_by(kv, slot) != record ||
+             kvshm__owner_kind(owner_of(kv, slot)) != KVSHM__OWNER_WRITING)
+        set_slot_word(kv, record, 0);
 }
 
 void kvshm__slots_rebuild(kvshm *kv)
 {
-    uint64_t free_count = 0;
+    struct kvshm_tier_derived *d = derived(kv);
+    uint64_t doomed = KVSHM__LOAD(&d->doomed), free_count = 0, written = 0;
     uint32_t list = 0;
 
     for (uint32_t record = 0; record < kv->record_count && kv->slot_count > 0; record++)
         rebuild_word(kv, record);
+    KVSHM__STORE(&d->doomed_first1, 0);
+    KVSHM__STORE(&d->doomed_last1, 0);
+    KVSHM__STORE(&d->undoomed, doomed);
+    KVSHM__STORE(&d->disordered, 1);
     for (uint32_t slot = kv->slot_count; slot-- > 0;) {
         uint64_t owner = owner_of(kv, slot);
         uint32_t record = (uint32_t)owner;
-        bool known = kvshm__owner_kind(owner) == KVSHM__OWNER_WRITING || kvshm__owner_kind(owner) == KVSHM__OWNER_ERASING ||
-                     (kvshm__owner_kind(owner) == KVSHM__OWNER_PAGE && record < kv->record_count &&
-                      slot_word_of(kv, record) == kvshm__slot_word(slot, KVSHM__SLOT_WRITTEN));
-        if (known)
+        switch ((int)kvshm__owner_kind(owner)) {
+        case KVSHM__OWNER_WRITING:
+        case KVSHM__OWNER_ERASING:
             continue;
-        KVSHM__STORE_REL(&kv->slots[slot].owner, KVSHM__OWNER_FREE);
-        KVSHM__STORE(&kv->slots[slot].next1, list);
-        list = slot + 1;
-        free_count++;
+        case KVSHM__OWNER_PAGE:
+            if (record < kv->record_count && slot_word_of(kv, record) == kvshm__slot_word(slot, KVSHM__SLOT_WRITTEN)) {
+                written++;
+                continue;
+            }
+            break;
+        case KVSHM__OWNER_FREE:
+            if (owner != KVSHM__OWNER_FREE)
+                break; /* damage */
+            KVSHM__STORE(&kv->slots[slot].next1, list);
+            list = slot + 1;
+            free_count++;
+            continue;
+        }
+        doom(kv, slot);
     }
-    KVSHM__STORE(&derived(kv)->free_slot1, list);
-    KVSHM__STORE(&derived(kv)->fresh_slot, kv->slot_count);
-    KVSHM__STORE(&derived(kv)->slots_free, free_count);
+    KVSHM__STORE(&d->free_slot1, list);
+    KVSHM__STORE(&d->fresh_slot, kv->slot_count);
+    KVSHM__STORE(&d->slots_free, free_count);
+    KVSHM__STORE(&d->slots_written, written);
 }

@@ -1,12 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slots.h - whose each slot of the spill file is: free, being written or erased by a client, or of a page.
+ * slots.h - whose each slot of the spill file is: free, being written or erased by a client, of a page, or doomed.
  *
- * All calls need the writer lock, unless said otherwise; an arena without a spill file has no slots. A slot is a page's
- * if and only if its owner word names the record and the record's slot word names the slot as WRITTEN (G1): only then
- * is its header on the device. Owner words change first, as those of frames do, so that a death leaves no slot that is
- * nobody's: what a dead client was writing or erasing is its own until its quiet byte has fallen, since the device may
- * still be at it (G2). The free list and the counts are derived.
+ * All calls need the writer lock, unless said otherwise; an arena without a spill file has no slots.
+ *
+ * Invariants
+ * G1  A slot is a page's if and only if its owner word names the record and the record's slot word names the slot as
+ *     WRITTEN; only then are header and payload of that page on the device.
+ * G2  What a client is writing or erasing stays its own until it says that it is done, or, after its death, until its
+ *     quiet byte has fallen: the device may still be at it.
+ * G3  A header that may stand in the file counts at the next start. So a slot whose page goes is doomed, and is free only
+ *     when its header has been erased; at once if the page's epoch is over, since the file says so too.
+ * G4  Who has to see pages gone from the file marks the moment under the lock in which they went, and waits until what was
+ *     doomed up to then is erased, and each batch that had begun before is over (kvshm__slots_passed).
+ *
+ * Owner words change before the words of records that follow them, so that a death leaves no slot that is nobody's. Lists
+ * and counts are derived.
  */
 #ifndef KVSHM_SLOTS_H
 #define KVSHM_SLOTS_H
@@ -31,55 +40,87 @@ static inline uint64_t kvshm__slot_word(uint32_t slot, enum kvshm_slot_state sta
     return (uint64_t)state << 28 | slot;
 }
 
-/* The state of a record's slot; NONE: it has none. Any thread. */
-static inline enum kvshm_slot_state kvshm__slots_state_of(const struct kvshm_record *r)
+/* Is the record's page in the file? Any thread. */
+static inline bool kvshm__slots_written(const kvshm *kv, uint32_t record)
 {
-    return kvshm__slot_state(KVSHM__LOAD_ACQ((kvshm_a64 *)&r->slot));
+    return kvshm__slot_state(KVSHM__LOAD_ACQ(&kv->records[record].slot)) == KVSHM__SLOT_WRITTEN;
 }
 
-/* How many are free. */
+/* How many are free; how many are doomed and in nobody's hands. */
 static inline uint64_t kvshm__slots_free(const kvshm *kv)
 {
     return KVSHM__LOAD(&kv->header->tier.slots_free);
 }
 
+static inline uint64_t kvshm__slots_doomed(const kvshm *kv)
+{
+    return KVSHM__LOAD(&kv->header->tier.doomed) - KVSHM__LOAD(&kv->header->tier.undoomed);
+}
+
+/* ---- Batches ---------------------------------------------------------------------------------------------- */
+
+enum kvshm__slots_batch { KVSHM__BATCH_WRITING = 0, KVSHM__BATCH_ERASING = 1 };
+
+/* This client's batch of that kind begins, or is over. One of each kind at a time. */
+void kvshm__slots_begin(kvshm *kv, enum kvshm__slots_batch kind);
+void kvshm__slots_end(kvshm *kv, enum kvshm__slots_batch kind);
+
+/* ---- Pages ------------------------------------------------------------------------------------------------ */
+
 /* A free slot that this client writes the record's page into from now on; KVSHM__NO_SLOT: none is free. */
 uint32_t kvshm__slots_take(kvshm *kv, uint32_t record);
 
-/* What this client wrote, header and payload of this checksum, is on the device: the slot is the page's. */
-void kvshm__slots_settle(kvshm *kv, uint32_t record, uint64_t sum);
-
-/* The slot was the page's when the file was opened. */
-void kvshm__slots_load(kvshm *kv, uint32_t record, uint32_t slot, uint64_t sum);
-
-/* The page's slot is to be erased, or written over, by this client. */
-void kvshm__slots_erase(kvshm *kv, uint32_t record);
-
-/* The record has no slot any more, and whatever it had is free. */
-void kvshm__slots_give(kvshm *kv, uint32_t record);
-
 /*
- * The record needs its slot no more. Written ones are free; what a dead client was writing is no longer about the
- * record. false: a living client is still at it, or it has to be erased.
+ * This client has written header and payload of this checksum: the slot is the page's, if that still wants it; else it is
+ * doomed. false: the latter.
  */
-bool kvshm__slots_let_go(kvshm *kv, uint32_t record);
+bool kvshm__slots_settle(kvshm *kv, uint32_t slot, uint64_t sum);
 
-/* Does the slot word of the record name a slot that names the record? Only damage makes it lie. */
+/* It could not, or not all of it. */
+void kvshm__slots_fail(kvshm *kv, uint32_t slot);
+
+/* The slot was the page's when the file was opened; or no page of the arena is in it, though its header is good. */
+void kvshm__slots_load(kvshm *kv, uint32_t record, uint32_t slot, uint64_t sum);
+void kvshm__slots_refuse(kvshm *kv, uint32_t slot);
+
+/* The record has no slot any more, since its page goes. Whoever writes it finds that out when it is done. */
+void kvshm__slots_drop(kvshm *kv, uint32_t record);
+
+/* Does the slot word of the record name a slot that is the page's? Only damage makes it lie. */
 bool kvshm__slots_whole(const kvshm *kv, uint32_t record);
 
-/* Is the record's slot being written, or erased, by this client? */
-bool kvshm__slots_mine(const kvshm *kv, uint32_t record);
+/* The number of the living client that writes the page, or 0. What the dead were writing is no longer about it. */
+uint64_t kvshm__slots_writer(kvshm *kv, uint32_t record);
+
+/* ---- Doomed ones ------------------------------------------------------------------------------------------ */
+
+/* Take at most max of them, the first doomed first, for this client to erase. How many. */
+unsigned kvshm__slots_claim(kvshm *kv, uint32_t *slots, unsigned max);
+
+/* Those are erased, and free; or could not be, and are doomed still. */
+void kvshm__slots_erased(kvshm *kv, const uint32_t *slots, unsigned n, bool erased);
+
+/* A moment: what was doomed before it, and the batches that had begun. */
+struct kvshm__slots_mark {
+    uint64_t doomed;
+    uint64_t moment;
+};
+
+struct kvshm__slots_mark kvshm__slots_mark(kvshm *kv);
 
 /*
- * What dead clients were writing: their pages have no slot at once, and the slots are free when the clients are quiet.
- * What quiet ones were erasing is this client's to erase then (*again: there was such a slot). How many came back.
+ * Is all of that over (G4)? If not, *client is the number of one whose batch is not, or 0: some are doomed still. Sweeps
+ * what the dead have left.
  */
-uint64_t kvshm__slots_sweep(kvshm *kv, bool *again);
+bool kvshm__slots_passed(kvshm *kv, const struct kvshm__slots_mark *mark, uint64_t *client);
 
-/* Is there, perhaps, something to sweep? */
-bool kvshm__slots_sweep_worth(const kvshm *kv);
+/* ---- After deaths ----------------------------------------------------------------------------------------- */
 
-/* Make the free list and the counts anew from the owner words and the records' slot words (after a death). */
+/* What dead clients were writing: their pages have no slot at once; the slots, and those they were erasing, are doomed when
+   the clients are quiet. */
+void kvshm__slots_sweep(kvshm *kv);
+
+/* Make lists and counts anew from the owner words and the records' slot words (after a death). */
 void kvshm__slots_rebuild(kvshm *kv);
 
 #endif /* KVSHM_SLOTS_H */

@@ -8,6 +8,8 @@
 #include "evict.h"
 #include "frames.h"
 #include "recency.h"
+#include "slots.h"
+#include "sys.h"
 
 /* Entries looked at for pages to be written; and pages that one chain may have waiting. */
 #define LOOK_MAX 8192
@@ -25,13 +27,24 @@ static bool published(const kvshm *kv, uint32_t record)
 
 /* ---- To the file ------------------------------------------------------------------------------------------ */
 
+/* How many slots the budget allows, which may be smaller than the file. */
+static uint64_t allowed(const kvshm *kv)
+{
+    uint64_t budget = KVSHM__LOAD(&kv->header->settings.spill_bytes);
+
+    if (budget <= kv->spill_fixed_bytes || kv->slot_bytes == 0)
+        return 0;
+    budget = (budget - kv->spill_fixed_bytes) / kv->slot_bytes;
+    return budget < kv->slot_count ? budget : kv->slot_count;
+}
+
 bool kvshm__spill_wanted(const kvshm *kv, bool high)
 {
-    uint64_t used = kv->slot_count - kvshm__slots_free(kv), away = KVSHM__LOAD(&kv->header->tier.pages_spilled);
-    uint64_t clean = used > away ? used - away : 0;
+    uint64_t written = KVSHM__LOAD(&kv->header->tier.slots_written), away = KVSHM__LOAD(&kv->header->tier.pages_spilled);
+    uint64_t clean = written > away ? written - away : 0;
     uint64_t ready = KVSHM__LOAD(&kv->header->derived.frames_free) + clean;
 
-    return ready < kv->frame_count / (high ? 4 : 8) + 1;
+    return ready < kv->frame_count / (high ? 4 : 8) + 1 || kvshm__slots_free(kv) + allowed(kv) < kv->slot_count;
 }
 
 static bool admitted(const kvshm *kv, uint32_t record)
@@ -40,18 +53,39 @@ static bool admitted(const kvshm *kv, uint32_t record)
            KVSHM__LOAD(&kv->records[record].stamp) != KVSHM__LOAD(&kv->records[record].policy);
 }
 
-/* A slot of an entry that gave its memory up longest ago; false: there is none. */
-static bool free_a_slot(kvshm *kv)
+/* Slots that may be taken now. */
+static uint64_t available(const kvshm *kv)
 {
-    uint32_t record = kvshm__recency_oldest_spilled(kv);
+    uint64_t free_slots = kvshm__slots_free(kv), kept_free = kv->slot_count - allowed(kv);
 
-    kvshm__count(kv, KVSHM__CNT_spill_full, 1);
-    if (record == KVSHM__NO_RECORD)
-        return false;
-    kvshm__evict_drop_entry(kv, record);
+    return free_slots > kept_free ? free_slots - kept_free : 0;
+}
+
+/* A page that is in memory too does without its slot. */
+static void forget_copy(kvshm *kv, uint32_t slot)
+{
+    uint64_t owner = KVSHM__LOAD(&kv->slots[slot].owner);
+
+    if (kvshm__owner_kind(owner) == KVSHM__OWNER_PAGE && (uint32_t)owner < kv->record_count &&
+        published(kv, (uint32_t)owner) && kvshm__slots_whole(kv, (uint32_t)owner))
+        kvshm__slots_drop(kv, (uint32_t)owner);
+}
+
+void kvshm__spill_make_room(kvshm *kv, unsigned n)
+{
+    uint64_t kept_free = kv->slot_count - allowed(kv);
+    uint32_t record;
+
+    if (n > 0)
+        kvshm__count(kv, KVSHM__CNT_spill_full, 1);
+    while (kvshm__slots_free(kv) + kvshm__slots_doomed(kv) < kept_free + n &&
+           (record = kvshm__recency_oldest_spilled(kv)) != KVSHM__NO_RECORD) {
+        kvshm__evict_drop_entry(kv, record);
+        kvshm__count(kv, KVSHM__CNT_evicted_entries, 1);
+    }
+    for (uint32_t slot = kv->slot_count; slot-- > 0 && kvshm__slots_free(kv) + kvshm__slots_doomed(kv) < kept_free;)
+        forget_copy(kv, slot);
     kvshm__evict_sweep_limbo(kv);
-    kvshm__count(kv, KVSHM__CNT_evicted_entries, 1);
-    return true;
 }
 
 static void fill_header(const kvshm *kv, uint32_t record, uint32_t slot, struct kvshm_slot_header *h)
@@ -75,6 +109,7 @@ static void fill_header(const kvshm *kv, uint32_t record, uint32_t slot, struct 
     h->length = length & KVSHM__LENGTH;
     h->depth = KVSHM__LOAD(&r->depth);
     h->stamp = KVSHM__LOAD(&r->stamp);
+    h->payload_sum = KVSHM__LOAD(&kv->ages[record].sum);
     for (uint32_t i = 0; i < kvshm__slot_words(h->flags, h->length); i++)
         h->words[i] = KVSHM__LOAD(&words[i]);
 }
@@ -82,10 +117,8 @@ static void fill_header(const kvshm *kv, uint32_t record, uint32_t slot, struct 
 static bool pick_page(kvshm *kv, uint32_t record, struct kvshm__move *move, void *header)
 {
     uint64_t place = KVSHM__LOAD(&kv->records[record].place);
-    uint32_t slot = kvshm__slots_take(kv, record);
+    uint32_t slot = available(kv) > 0 ? kvshm__slots_take(kv, record) : KVSHM__NO_SLOT;
 
-    while (slot == KVSHM__NO_SLOT && free_a_slot(kv))
-        slot = kvshm__slots_take(kv, record);
     if (slot == KVSHM__NO_SLOT)
         return false;
     fill_header(kv, record, slot, header);
@@ -95,8 +128,8 @@ static bool pick_page(kvshm *kv, uint32_t record, struct kvshm__move *move, void
         .slot = slot,
         .seq = KVSHM__LOAD(&kv->records[record].seq),
         .place = place,
+        .sum = KVSHM__LOAD(&kv->ages[record].sum),
     };
-    memcpy(move->page_id, ((struct kvshm_slot_header *)header)->page_id, sizeof(move->page_id));
     return true;
 }
 
@@ -108,10 +141,10 @@ static int pick_chain(kvshm *kv, uint32_t record, struct kvshm__move *moves, uns
     unsigned picked = 0;
 
     for (uint32_t page = record; page != KVSHM__NO_RECORD; page = kvshm__pages_parent(kv, page)) {
-        enum kvshm_slot_state state = kvshm__slots_state_of(&kv->records[page]);
-        if (state == KVSHM__SLOT_WRITTEN || kvshm__slots_mine(kv, page))
+        uint64_t writer = kvshm__slots_writer(kv, page);
+        if (kvshm__slots_written(kv, page) || writer == kv->client)
             break;
-        if (!published(kv, page) || (state != KVSHM__SLOT_NONE && !kvshm__slots_let_go(kv, page)))
+        if (writer != 0 || !published(kv, page))
             return -EAGAIN; /* another client is at it */
         chain[n++ % CHAIN_MAX] = page; /* of a longer one the part at the root */
     }
@@ -124,29 +157,24 @@ static int pick_chain(kvshm *kv, uint32_t record, struct kvshm__move *moves, uns
 }
 
 unsigned kvshm__spill_pick(kvshm *kv, struct kvshm__move *moves, unsigned max, void *headers, uint32_t header_stride,
-                           bool all, bool *others)
+                           bool all, int *hindered)
 {
     unsigned n = 0;
     uint64_t stamp;
     uint32_t record;
 
-    *others = false;
-    if (kv->slot_count / 16 > kvshm__slots_free(kv) && kvshm__slots_sweep_worth(kv)) {
-        bool again;
-        kvshm__slots_sweep(kv, &again);
-    }
+    *hindered = 0;
     for (uint32_t i = 0; n < max && (all || i < LOOK_MAX); i++) {
         record = kvshm__recency_oldest(kv, &stamp);
         if (record == KVSHM__NO_RECORD)
             break;
         if (all || admitted(kv, record)) {
             int got = pick_chain(kv, record, moves + n, max - n, (char *)headers + (size_t)n * header_stride, header_stride);
-            if (got == -EAGAIN)
-                *others = true;
-            else if (got < 0)
+            if (got < 0)
+                *hindered = got;
+            if (got == -ENOSPC)
                 break;
-            else
-                n += (unsigned)got;
+            n += got > 0 ? (unsigned)got : 0;
         }
         kvshm__recency_set_aside(kv);
     }
@@ -154,35 +182,32 @@ unsigned kvshm__spill_pick(kvshm *kv, struct kvshm__move *moves, unsigned max, v
     return n;
 }
 
-bool kvshm__spill_settle(kvshm *kv, const struct kvshm__move *move)
+void kvshm__spill_settle(kvshm *kv, const struct kvshm__move *move)
 {
-    uint32_t record = move->record;
-
-    if (KVSHM__LOAD(&kv->records[record].seq) != move->seq || !kvshm__slots_mine(kv, record) ||
-        kvshm__slot_number(KVSHM__LOAD(&kv->records[record].slot)) != move->slot)
-        return false; /* cannot be: only this client ends what it writes */
     if (move->result < 0) {
-        kvshm__slots_give(kv, record);
+        kvshm__slots_fail(kv, move->slot);
         kvshm__count(kv, KVSHM__CNT_spill_failures, 1);
-        return false;
+    } else if (kvshm__slots_settle(kv, move->slot, move->sum)) {
+        kvshm__count(kv, KVSHM__CNT_spilled_pages, 1);
+        kvshm__evict_part_page(kv, move->record);
     }
-    kvshm__slots_settle(kv, record, move->sum);
-    kvshm__count(kv, KVSHM__CNT_spilled_pages, 1);
-    if (state_of(kv, record) == KVSHM__PLACE_AWAY) {
-        kvshm__slots_erase(kv, record);
-        return true;
-    }
-    return false;
 }
 
 /* ---- From the file ---------------------------------------------------------------------------------------- */
 
+static uint32_t now_ms(void)
+{
+    return (uint32_t)(kvshm__sys.monotonic_ns() / 1000000);
+}
+
+/* Is somebody reading the page who lives, and began no longer than stall_ms ago? */
 static bool claimed_by_the_living(const kvshm *kv, uint32_t record)
 {
     uint32_t frame = kvshm__place_frame(KVSHM__LOAD(&kv->records[record].place));
-    uint64_t owner = frame < kv->frame_count ? KVSHM__LOAD(&kv->owners[frame].owner) : 0;
+    uint64_t owner = frame < kv->frame_count ? KVSHM__LOAD(&kv->owners[frame].owner) : KVSHM__OWNER_FREE;
 
-    return kvshm__owner_kind(owner) == KVSHM__OWNER_RESTORING && kvshm__client_alive(kv, kvshm__owner_client(owner));
+    return kvshm__owner_kind(owner) == KVSHM__OWNER_RESTORING && kvshm__client_alive(kv, kvshm__owner_client(owner)) &&
+           now_ms() - KVSHM__LOAD(&kv->owners[frame].since_ms) <= KVSHM__LOAD(&kv->header->settings.stall_ms);
 }
 
 static bool claim_page(kvshm *kv, uint32_t record, struct kvshm__move *move)
@@ -193,6 +218,7 @@ static bool claim_page(kvshm *kv, uint32_t record, struct kvshm__move *move)
 
     if (frame == KVSHM__NO_FRAME)
         return false;
+    KVSHM__STORE(&kv->owners[frame].since_ms, now_ms());
     kvshm__pages_claim(kv, record, frame);
     *move = (struct kvshm__move){
         .record = record,
@@ -201,7 +227,6 @@ static bool claim_page(kvshm *kv, uint32_t record, struct kvshm__move *move)
         .seq = KVSHM__LOAD(&r->seq),
         .place = KVSHM__LOAD(&r->place),
         .sum = KVSHM__LOAD(&kv->slots[slot].sum),
-        .page_id = {KVSHM__LOAD(&r->page_id[0]), KVSHM__LOAD(&r->page_id[1])},
     };
     return true;
 }
@@ -321,6 +346,7 @@ unsigned kvshm__restore_settle(kvshm *kv, const struct kvshm__move *moves, unsig
             continue;
         }
         kvshm__frames_to_page(kv, m->frame, m->record);
+        KVSHM__STORE(&kv->ages[m->record].sum, m->sum);
         kvshm__pages_restore(kv, m->record, m->frame);
         if (KVSHM__LOAD(&kv->records[m->record].stamp) != 0)
             kvshm__recency_claim(kv, m->record, true);

@@ -23,8 +23,7 @@ struct kvshm__move {
     uint32_t slot;
     uint64_t seq;         /* of the record */
     uint64_t place;       /* as it was claimed */
-    uint64_t sum;         /* of the payload: to be found (restore), or found (spill) */
-    uint64_t page_id[2];
+    uint64_t sum;         /* of the payload */
     int result;           /* of the transfer: 0 or -errno */
 };
 
@@ -34,14 +33,20 @@ struct kvshm__move {
 bool kvshm__spill_wanted(const kvshm *kv, bool high);
 
 /*
- * Take slots for at most max pages that are in memory alone, those of the oldest first, or any (all). *others: other clients are at some. headers has a
- * header_stride for each, which is filled but for checksums. How many.
+ * Drop entries that gave up memory, the longest gone first, until n slots are free or doomed, or there is none. 0: so many
+ * that the budget is kept, and then copies of pages that are in memory too.
+ */
+void kvshm__spill_make_room(kvshm *kv, unsigned n);
+
+/*
+ * Take slots for at most max pages that are in memory alone, those of the oldest first, or any (all). *hindered:
+ * -EAGAIN, other clients are at some, or -ENOSPC, there was no slot for some, else 0. headers has a header_stride for each, which is filled but for magic and checksum. How many.
  */
 unsigned kvshm__spill_pick(kvshm *kv, struct kvshm__move *moves, unsigned max, void *headers, uint32_t header_stride,
-                           bool all, bool *others);
+                           bool all, int *hindered);
 
-/* In the order in which they were picked. true: the slot has to be erased, since the page is not wanted any more. */
-bool kvshm__spill_settle(kvshm *kv, const struct kvshm__move *move);
+/* In the order in which they were picked. */
+void kvshm__spill_settle(kvshm *kv, const struct kvshm__move *move);
 
 /* ---- From the file ---------------------------------------------------------------------------------------- */
 

@@ -604,20 +604,21 @@ bool kvshm__slot_valid(const struct kvshm__spill_file *file, uint64_t slot, cons
            header->checksum == slot_sum(file, header);
 }
 
-uint64_t kvshm__payload_sum(const void *payload, uint64_t page_bytes, const uint64_t page_id[2])
+uint64_t kvshm__payload_sum(const void *payload, uint64_t page_bytes)
 {
-    return XXH3_64bits_withSeed(payload, page_bytes, page_id[0] + page_id[1]);
+    return XXH3_64bits(payload, page_bytes);
 }
 
-int kvshm__spill_erase(const struct kvshm__spill_file *file, uint64_t slot)
+int kvshm__spill_erase(const struct kvshm__spill_file *file, uint64_t slot, unsigned n)
 {
+    uint64_t bytes = (uint64_t)n * file->shape.header_stride;
     void *nothing;
-    int code = blocks_get(file->shape.header_stride, &nothing);
+    int code = blocks_get(bytes, &nothing);
 
     if (code < 0)
         return code;
-    code = write_all(file->fd, nothing, file->shape.header_stride, kvshm__spill_header_offset(&file->shape, slot));
-    kvshm__sys.unmap(nothing, file->shape.header_stride);
+    code = write_all(file->fd, nothing, bytes, kvshm__spill_header_offset(&file->shape, slot));
+    kvshm__sys.unmap(nothing, bytes);
     return code;
 }
 

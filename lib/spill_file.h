@@ -105,11 +105,10 @@ void kvshm__slot_seal(const struct kvshm__spill_file *file, struct kvshm_slot_he
 /* Is what stands at a slot valid there? */
 bool kvshm__slot_valid(const struct kvshm__spill_file *file, uint64_t slot, const struct kvshm_slot_header *header);
 
-/* Of page_bytes bytes of the page of this id. */
-uint64_t kvshm__payload_sum(const void *payload, uint64_t page_bytes, const uint64_t page_id[2]);
+uint64_t kvshm__payload_sum(const void *payload, uint64_t page_bytes);
 
-/* Nothing stands at the slot any more; durable with the next sync. 0 or -errno. */
-int kvshm__spill_erase(const struct kvshm__spill_file *file, uint64_t slot);
+/* Nothing stands at n slots from this one on any more; durable with the next sync. 0 or -errno. */
+int kvshm__spill_erase(const struct kvshm__spill_file *file, uint64_t slot, unsigned n);
 
 /* What a sweep saw. */
 struct kvshm__spill_swept {

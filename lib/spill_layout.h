@@ -88,8 +88,8 @@ static_assert(sizeof(struct kvshm_spill_epoch) == 32, "layout of the spill file"
 /*
  * Says which page the payload of the same number is. Valid if and only if magic is KVSHM__SLOT_MAGIC, slot is its own
  * number, flags and counts are within their limits, and checksum is XXH3_64bits, seeded with file_id[0] of the file, of
- * all that stands behind it, the text too. The payload is valid if and only if payload_sum is XXH3_64bits of
- * page_bytes bytes, seeded with page_id[0] + page_id[1]: the payload of another page is not, whatever the bytes.
+ * all that stands behind it, the text too. The payload is valid if and only if payload_sum is XXH3_64bits of its
+ * page_bytes bytes, as they were when the page was inserted.
  */
 struct kvshm_slot_header {
     uint64_t checksum;

@@ -3,22 +3,19 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 
+#include "batch.h"
+#include "client.h"
+#include "config.h"
+#include "evict.h"
 #include "fork.h"
-#include "frames.h"
 #include "mend.h"
 #include "message.h"
 #include "private.h"
-#include "ring.h"
-#include "slots.h"
 #include "spill.h"
-#include "evict.h"
 #include "sys.h"
-
-/* Pages of one batch. */
-#define BATCH 64
 
 /* How often is looked again while another client is at it, or the writer lock is not to be had. */
 #define POLL_NS UINT64_C(10000000)
@@ -37,11 +34,8 @@ struct wish {
 
 struct kvshm__tier {
     kvshm *kv;
-    struct kvshm__spill_file file;
-    struct kvshm__ring *ring; /* the thread's */
-    void *headers;            /* of a batch, the thread's */
-    uint64_t headers_bytes;
-    unsigned batch;           /* pages moved at once, at most: no large part of memory */
+    char path[KVSHM__SPILL_PATH_BYTES];
+    struct kvshm__batch batch; /* the thread's, but for erasing */
     pthread_t thread;
 
     pthread_mutex_t mutex; /* of what follows; nothing is taken under it */
@@ -50,14 +44,23 @@ struct kvshm__tier {
     bool running, stop;
     bool kicked;           /* pages are to be written if there are too few that can leave */
     bool needed;           /* pages are to be written in any case */
+    unsigned send;         /* so many entries are to leave memory */
     bool flush;            /* everything is to be written */
     int flush_result;
+    uint64_t flush_moved_ns; /* when a batch of it was written last */
     struct wish *first, **last;
     uint64_t batches;      /* finished, of spilling */
     int spill_result;      /* of the last one: pages, or -errno */
     uint64_t events;       /* wishes that came or failed, not told yet */
     uint64_t open_wishes;  /* not done */
 };
+
+static int sync_file(const struct kvshm__tier *t)
+{
+    int code = kvshm__sys.sync_data(t->batch.file.fd);
+
+    return code < 0 ? kvshm__fail(code, "spill file %s: fdatasync: %s", t->path, kvshm_strerror(code)) : 0;
+}
 
 static uint64_t now_ns(void)
 {
@@ -67,184 +70,6 @@ static uint64_t now_ns(void)
 static struct timespec time_at(uint64_t ns)
 {
     return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
-}
-
-/* ---- Transfers ---------------------------------------------------------------------------------------------- */
-
-static uint8_t *frame_at(const kvshm *kv, uint32_t frame)
-{
-    return kv->write_base + kv->frames_offset + frame * kv->frame_stride;
-}
-
-static int start_ring(struct kvshm__tier *t)
-{
-    kvshm *kv = t->kv;
-    struct kvshm__ring_setup setup = {
-        .file = t->file.fd,
-        .quiet = kv->quiet_fd,
-        .depth = 2 * BATCH,
-        .align = t->file.shape.block_bytes,
-        .memory = kv->write_base + kv->frames_offset,
-        .bytes = kv->frame_count * kv->frame_stride,
-        .stride = kv->frame_stride,
-        .descriptor = &kv->ring_fd,
-    };
-    int code;
-
-    if (t->ring)
-        return 0;
-    t->headers_bytes = (uint64_t)BATCH * t->file.shape.header_stride;
-    code = kvshm__sys.map(t->headers_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, &t->headers);
-    if (code == 0)
-        code = kvshm__ring_open(&setup, &t->ring);
-    if (code == 0) {
-        struct kvshm_client *client = &kv->clients[kv->place];
-        strncpy(client->engine_reason, kvshm__ring_reason(t->ring), sizeof(client->engine_reason) - 1);
-        client->engine = kvshm__ring_engine(t->ring);
-    }
-    return code;
-}
-
-/* Wait for n transfers whose cookies are numbers of moves. A ring that ends with errors gives them to all. */
-static void wait_all(struct kvshm__tier *t, struct kvshm__move *moves, unsigned n)
-{
-    struct kvshm__ring_done done[BATCH];
-
-    while (n > 0) {
-        int got = kvshm__ring_wait(t->ring, 1, done, BATCH, -1);
-        if (got < 0) {
-            uint64_t pause = POLL_NS / 10;
-            kvshm__sys.sleep_ns(pause);
-            continue;
-        }
-        for (int i = 0; i < got; i++) {
-            if (done[i].result < 0)
-                moves[done[i].cookie].result = done[i].result;
-        }
-        n -= (unsigned)got;
-    }
-}
-
-static void move_payloads(struct kvshm__tier *t, struct kvshm__move *moves, unsigned n, bool write)
-{
-    const struct kvshm__spill_shape *s = &t->file.shape;
-    unsigned queued = 0;
-
-    for (unsigned i = 0; i < n; i++) {
-        uint64_t offset = kvshm__spill_payload_offset(s, moves[i].slot);
-        void *memory = frame_at(t->kv, moves[i].frame);
-        moves[i].result = write ? kvshm__ring_write(t->ring, memory, (uint32_t)s->payload_stride, offset, i)
-                                : kvshm__ring_read(t->ring, memory, (uint32_t)s->payload_stride, offset, i);
-        queued += moves[i].result == 0;
-    }
-    wait_all(t, moves, queued);
-}
-
-/* Headers that lie side by side go in one write. Of pages whose payload was not written, nothing is. */
-static void write_headers(struct kvshm__tier *t, struct kvshm__move *moves, unsigned n)
-{
-    const struct kvshm__spill_shape *s = &t->file.shape;
-    char *headers = t->headers;
-    unsigned queued = 0, end;
-
-    for (unsigned i = 0; i < n; i = end) {
-        end = i + 1;
-        if (moves[i].result < 0)
-            continue;
-        while (end < n && moves[end].result == 0 && moves[end].slot == moves[end - 1].slot + 1)
-            end++;
-        int code = kvshm__ring_write(t->ring, headers + (size_t)i * s->header_stride, (end - i) * s->header_stride,
-                                     kvshm__spill_header_offset(s, moves[i].slot), i);
-        moves[i].result = code;
-        queued += code == 0;
-    }
-    wait_all(t, moves, queued);
-    for (unsigned i = 1; i < n; i++) { /* the first of a run tells of all of it */
-        if (moves[i].result == 0 && moves[i].slot == moves[i - 1].slot + 1)
-            moves[i].result = moves[i - 1].result;
-    }
-}
-
-/* ---- To the file -------------------------------------------------------------------------------------------- */
-
-static void settle_spilled(kvshm *kv, struct kvshm__move *moves, unsigned n)
-{
-    bool unwanted = false;
-
-    while (kvshm__mend_lock(kv) < 0)
-        kvshm__sys.sleep_ns(POLL_NS);
-    for (unsigned i = 0; i < n; i++) {
-        unwanted |= kvshm__spill_settle(kv, &moves[i]);
-        kvshm__evict_part_page(kv, moves[i].record);
-    }
-    kvshm__evict_sweep_limbo(kv);
-    kvshm__mend_unlock(kv);
-    while (unwanted && kvshm__tier_erase(kv) < 0)
-        kvshm__sys.sleep_ns(POLL_NS);
-}
-
-/* One batch. How many pages were written; -EAGAIN: others are at those that could be; or -errno. */
-static int spill_batch(struct kvshm__tier *t, bool all)
-{
-    kvshm *kv = t->kv;
-    bool others;
-    struct kvshm__move moves[BATCH];
-    int code = start_ring(t), failed = 0;
-
-    if (code == 0)
-        code = kvshm__mend_lock(kv);
-    if (code < 0)
-        return code;
-    memset(t->headers, 0, t->headers_bytes);
-    unsigned n = kvshm__spill_pick(kv, moves, t->batch, t->headers, t->file.shape.header_stride, all, &others);
-    kvshm__mend_unlock(kv);
-    if (n == 0)
-        return others ? -EAGAIN : 0;
-    for (unsigned i = 0; i < n; i++) {
-        struct kvshm_slot_header *h = (void *)((char *)t->headers + (size_t)i * t->file.shape.header_stride);
-        moves[i].sum = kvshm__payload_sum(frame_at(kv, moves[i].frame), kv->page_bytes, moves[i].page_id);
-        h->payload_sum = moves[i].sum;
-        kvshm__slot_seal(&t->file, h);
-    }
-    move_payloads(t, moves, n, true);
-    write_headers(t, moves, n);
-    for (unsigned i = 0; i < n; i++)
-        failed += moves[i].result < 0;
-    kvshm__count(kv, KVSHM__CNT_spill_bytes_written,
-                 (n - (unsigned)failed) * (t->file.shape.payload_stride + t->file.shape.header_stride));
-    settle_spilled(kv, moves, n);
-    return (unsigned)failed == n ? moves[0].result : (int)n - failed;
-}
-
-/* ---- From the file ------------------------------------------------------------------------------------------ */
-
-/* One batch of a chain. 0: it is all there; 1: there is more; or -errno. */
-static int restore_batch(struct kvshm__tier *t, const struct wish *wish, bool may_drop)
-{
-    kvshm *kv = t->kv;
-    struct kvshm__move moves[BATCH];
-    int code = start_ring(t);
-
-    if (code == 0)
-        code = kvshm__mend_lock(kv);
-    if (code < 0)
-        return code;
-    int n = kvshm__restore_claim(kv, wish->record, wish->seq, moves, t->batch, may_drop);
-    kvshm__mend_unlock(kv);
-    if (n <= 0)
-        return n;
-    move_payloads(t, moves, (unsigned)n, false);
-    for (int i = 0; i < n; i++) {
-        if (moves[i].result == 0 && kvshm__payload_sum(frame_at(kv, moves[i].frame), kv->page_bytes, moves[i].page_id) !=
-                                        moves[i].sum)
-            moves[i].result = -EBADMSG;
-    }
-    kvshm__count(kv, KVSHM__CNT_spill_bytes_read, (unsigned)n * t->file.shape.payload_stride);
-    while (kvshm__mend_lock(kv) < 0)
-        kvshm__sys.sleep_ns(POLL_NS);
-    unsigned done = kvshm__restore_settle(kv, moves, (unsigned)n);
-    kvshm__mend_unlock(kv);
-    return done > 0 ? 1 : moves[0].result < 0 ? moves[0].result : -EAGAIN;
 }
 
 /* ---- The thread ------------------------------------------------------------------------------------------- */
@@ -301,10 +126,10 @@ static void serve_wish(struct kvshm__tier *t)
 
     pthread_mutex_unlock(&t->mutex);
     while (code == 1) {
-        code = restore_batch(t, wish, false);
+        code = kvshm__batch_restore(&t->batch, wish->record, wish->seq, false);
         if (code == -ENOBUFS) { /* first what would be dropped else goes to the file */
-            code = spill_batch(t, false);
-            code = code > 0 ? 1 : code == -EAGAIN ? code : restore_batch(t, wish, true);
+            code = kvshm__batch_spill(&t->batch, false);
+            code = code > 0 ? 1 : code == -EAGAIN ? code : kvshm__batch_restore(&t->batch, wish->record, wish->seq, true);
         }
     }
     pthread_mutex_lock(&t->mutex);
@@ -316,28 +141,64 @@ static void serve_wish(struct kvshm__tier *t)
     }
 }
 
+/* A batch of a flush is over. Others that do not go on with what they write end it after stall_ms. */
+static void flush_went(struct kvshm__tier *t, int code)
+{
+    uint64_t limit = KVSHM__LOAD(&t->kv->header->settings.stall_ms) * 1000000;
+
+    if (code != -EAGAIN)
+        t->flush_moved_ns = now_ns();
+    if (code > 0 || (code == -EAGAIN && now_ns() - t->flush_moved_ns <= limit))
+        return;
+    t->flush = false;
+    t->flush_result = code == -EAGAIN ? KVSHM_E_STALLED : code;
+}
+
+/* What entries are to leave does so, now that a batch was written. How many still are to. */
+static unsigned send_away(kvshm *kv, unsigned n)
+{
+    if (n == 0 || kvshm__mend_lock(kv) < 0)
+        return n;
+    while (n > 0 && kvshm__evict_lru(kv, false) >= 0)
+        n--;
+    kvshm__mend_unlock(kv);
+    return n;
+}
+
+/* One batch. flush: of everything; -EAGAIN if others are at the rest. */
+static int spill_some(struct kvshm__tier *t, bool flush, bool needed, unsigned *send)
+{
+    int code = 0;
+
+    if (flush || needed || *send > 0 || kvshm__spill_wanted(t->kv, true))
+        code = kvshm__batch_spill(&t->batch, flush);
+    *send = send_away(t->kv, *send);
+    return code;
+}
+
+/* With the mutex, which is given back meanwhile. */
 static void spill(struct kvshm__tier *t)
 {
-    bool all = t->flush, needed = t->needed;
-    int code;
+    bool flush = t->flush, needed = t->needed;
+    unsigned send = t->send;
 
     t->needed = false;
-
+    t->send = 0;
     pthread_mutex_unlock(&t->mutex);
-    code = all || needed || kvshm__spill_wanted(t->kv, true) ? spill_batch(t, all) : 0;
+    int code = spill_some(t, flush, needed, &send);
     pthread_mutex_lock(&t->mutex);
     if (code == -EAGAIN)
         sleep_until(t, POLL_NS / 10);
+    else if (code > 0)
+        t->send += send; /* the oldest are not all written yet */
     if (needed) {
         t->spill_result = code == -EAGAIN ? 1 : code;
         t->batches++;
     }
-    if (code <= 0)
+    if (code <= 0 && code != -EAGAIN)
         t->kicked = false;
-    if (all && code <= 0 && code != -EAGAIN) {
-        t->flush = false;
-        t->flush_result = code;
-    }
+    if (flush)
+        flush_went(t, code);
     pthread_cond_broadcast(&t->came);
 }
 
@@ -347,20 +208,21 @@ static void *run(void *arg)
 
     pthread_mutex_lock(&t->mutex);
     while (!t->stop) {
-        if (t->first)
+        bool wished = t->first != NULL, spilling = t->flush || t->kicked || t->needed || t->send > 0;
+        if (wished)
             serve_wish(t);
-        else if (t->flush || t->kicked || t->needed)
+        if (spilling)
             spill(t);
-        else
+        if (!wished && !spilling)
             pthread_cond_wait(&t->work, &t->mutex);
     }
     while (t->first)
         finish(t, pop(t), -ECANCELED);
+    if (t->flush)
+        t->flush_result = -ECANCELED;
+    t->flush = false;
+    pthread_cond_broadcast(&t->came);
     pthread_mutex_unlock(&t->mutex);
-    if (t->ring)
-        kvshm__ring_close(t->ring);
-    if (t->headers)
-        kvshm__sys.unmap(t->headers, t->headers_bytes);
     return NULL;
 }
 
@@ -388,13 +250,14 @@ int kvshm__tier_open(kvshm *kv, const struct kvshm__spill_file *file, const char
     struct kvshm__tier *t = kvshm__private_alloc(sizeof(*t));
     pthread_condattr_t attributes;
 
-    (void)path;
     if (!t)
         return kvshm__fail(-ENOMEM, "no memory for the tier of a handle");
     t->kv = kv;
-    t->file = *file;
+    snprintf(t->path, sizeof(t->path), "%s", path);
+    kvshm__batch_open(&t->batch, kv, file);
+    kv->slot_bytes = file->shape.header_stride + file->shape.payload_stride;
+    kv->spill_fixed_bytes = file->shape.file_bytes - file->shape.slots * kv->slot_bytes;
     t->last = &t->first;
-    t->batch = kv->frame_count / 16 + 1 < BATCH ? kv->frame_count / 16 + 1 : BATCH;
     kv->spill_fd = file->fd;
     pthread_mutex_init(&t->mutex, NULL);
     pthread_condattr_init(&attributes);
@@ -419,6 +282,7 @@ void kvshm__tier_close(kvshm *kv)
     pthread_mutex_unlock(&t->mutex);
     if (running)
         pthread_join(t->thread, NULL);
+    kvshm__batch_close(&t->batch);
     kvshm__fork_close(&kv->event_fd);
     kvshm__fork_close(&kv->spill_fd);
     pthread_cond_destroy(&t->came);
@@ -532,75 +396,99 @@ int kvshm__tier_wait_room(kvshm *kv, uint64_t deadline_ns)
     return code;
 }
 
+int kvshm__tier_send(kvshm *kv)
+{
+    struct kvshm__tier *t = kv->tier;
+
+    pthread_mutex_lock(&t->mutex);
+    t->send++;
+    int code = wake(t);
+    pthread_mutex_unlock(&t->mutex);
+    return code;
+}
+
 int kvshm__tier_flush(kvshm *kv)
 {
     struct kvshm__tier *t = kv->tier;
-    int code;
 
     pthread_mutex_lock(&t->mutex);
     t->flush = true;
-    code = wake(t);
+    t->flush_moved_ns = now_ns();
+    int code = wake(t);
     while (code == 0 && t->flush)
         pthread_cond_wait(&t->came, &t->mutex);
     if (code == 0)
         code = t->flush_result;
     pthread_mutex_unlock(&t->mutex);
-    return code < 0 ? code : kvshm__sys.sync_data(t->file.fd);
+    if (code == KVSHM_E_STALLED)
+        return kvshm__fail(code, "arena %s: another client does not go on with pages that it writes to %s; continue that "
+                           "process (SIGCONT) or kill it, then call again", kv->name, t->path);
+    if (code < 0)
+        return kvshm__fail(code, "spill file %s: not all of what is resident could be written: %s", t->path,
+                           kvshm_strerror(code));
+    return sync_file(t);
 }
 
-/* Some of the slots that this client has to erase, as they stand. */
-static unsigned slots_to_erase(const kvshm *kv, uint32_t *records, unsigned max)
+int kvshm__tier_without(kvshm *kv)
 {
-    unsigned n = 0;
-
-    for (uint32_t slot = 0; slot < kv->slot_count && n < max; slot++) {
-        uint32_t record = KVSHM__LOAD(&kv->slots[slot].record);
-        uint64_t owner = KVSHM__LOAD(&kv->slots[slot].owner);
-        if (kvshm__owner_kind(owner) == KVSHM__OWNER_ERASING && kvshm__owner_client(owner) == kv->client &&
-            record < kv->record_count)
-            records[n++] = record;
-    }
-    return n;
+    return kvshm__fail(KVSHM_E_NOSPILL, "arena %s has a spill file, and this handle was attached without it (KVSHM_NOTIER); "
+                       "what is in the file can be forgotten or replaced only by a handle with it", kv->name);
 }
 
-int kvshm__tier_erase(kvshm *kv)
+static int stalled(kvshm *kv, uint64_t client)
+{
+    char who[128];
+
+    kvshm__client_describe(kv, client, who, sizeof(who));
+    return kvshm__fail(KVSHM_E_STALLED,
+                       "pages are gone from the memory of arena %s, but not from its spill file: client %llu, %s, has not "
+                       "ended what it began before; continue that process (SIGCONT) or kill it, then call again",
+                       kv->name, (unsigned long long)client, who);
+}
+
+/* -EAGAIN: not yet; *client is whom it waits for. */
+static int passed(kvshm *kv, const struct kvshm__slots_mark *mark, uint64_t *client)
+{
+    int code = kvshm__mend_lock(kv);
+
+    if (code == 0) {
+        code = kvshm__slots_passed(kv, mark, client) ? 0 : -EAGAIN;
+        kvshm__mend_unlock(kv);
+    }
+    return code;
+}
+
+int kvshm__tier_pass(kvshm *kv, const struct kvshm__slots_mark *mark)
 {
     struct kvshm__tier *t = kv->tier;
-    uint32_t records[BATCH];
-    unsigned n;
+    uint64_t limit = KVSHM__LOAD(&kv->header->settings.stall_ms) * 1000000, moved = now_ns(), client;
     int code;
 
-    do {
-        code = kvshm__mend_lock(kv);
-        if (code < 0)
-            return code;
-        n = slots_to_erase(kv, records, BATCH);
-        kvshm__mend_unlock(kv);
-        for (unsigned i = 0; i < n && code == 0; i++)
-            code = kvshm__spill_erase(&t->file, kvshm__slot_number(KVSHM__LOAD(&kv->records[records[i]].slot)));
-        if (code == 0 && n > 0)
-            code = kvshm__sys.sync_data(t->file.fd);
-        if (code == 0)
-            code = kvshm__mend_lock(kv);
-        if (code < 0)
-            return code;
-        for (unsigned i = 0; i < n; i++)
-            kvshm__slots_give(kv, records[i]);
-        kvshm__evict_sweep_limbo(kv);
-        kvshm__mend_unlock(kv);
-    } while (n == BATCH);
-    return 0;
+    if (!t)
+        return kvshm__tier_without(kv);
+    while ((code = passed(kv, mark, &client)) == -EAGAIN) {
+        int n = kvshm__batch_erase(&t->batch);
+        if (n < 0)
+            return kvshm__fail(n, "spill file %s: slots of pages that went: %s", t->path, kvshm_strerror(n));
+        if (n > 0)
+            moved = now_ns();
+        else if (now_ns() - moved > limit)
+            return stalled(kv, client);
+        else
+            kvshm__sys.sleep_ns(POLL_NS / 10);
+    }
+    return code < 0 ? code : sync_file(t);
 }
 
 int kvshm__tier_epoch(kvshm *kv, uint64_t seen, uint64_t *epoch)
 {
     struct kvshm__tier *t = kv->tier;
-    int code = kvshm__spill_epoch_read(&t->file, epoch);
+    int code = kvshm__spill_epoch_read(&t->batch.file, epoch);
 
     if (code < 0)
         return code;
     *epoch = (*epoch > seen ? *epoch : seen) + 1;
-    return kvshm__spill_epoch_write(&t->file, kv->place, *epoch);
+    return kvshm__spill_epoch_write(&t->batch.file, kv->place, *epoch);
 }
 
 int kvshm__tier_wait(kvshm *kv, uint64_t timeout_ns)

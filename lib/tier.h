@@ -9,6 +9,7 @@
 #define KVSHM_TIER_H
 
 #include "handle.h"
+#include "slots.h"
 #include "spill_file.h"
 
 /* The handle moves pages by this file from now on, which is its own (also after an error: closed). 0 or -ENOMEM. */
@@ -29,6 +30,12 @@ int kvshm__tier_want(kvshm *kv, uint32_t record, uint64_t seq);
 /* The same, and wait until it came or failed, timeout_ns at most (UINT64_MAX: no bound). 0: look again; -ETIMEDOUT; -errno. */
 int kvshm__tier_wait_for(kvshm *kv, uint32_t record, uint64_t seq, uint64_t timeout_ns);
 
+/* KVSHM_E_NOSPILL, with a message: pages are in the file that this handle does without. */
+int kvshm__tier_without(kvshm *kv);
+
+/* The oldest entry is written, and leaves memory; waits for nobody. 0 or -errno. */
+int kvshm__tier_send(kvshm *kv);
+
 /* Pages are to be written ahead of need, if there are too few that can leave at once. Waits for nobody. */
 void kvshm__tier_kick(kvshm *kv);
 
@@ -38,8 +45,11 @@ int kvshm__tier_wait_room(kvshm *kv, uint64_t deadline_ns);
 /* Everything that is resident is written, and on the device. 0 or -errno. */
 int kvshm__tier_flush(kvshm *kv);
 
-/* With nothing locked: erase the slots that this client has to erase, durably, and free them. 0 or -errno. */
-int kvshm__tier_erase(kvshm *kv);
+/*
+ * With nothing locked: wait until what went from memory before the mark is gone from the file, durably; helps. 0,
+ * KVSHM_E_STALLED: another client did not go on for stall_ms; KVSHM_E_NOSPILL: this handle has no file; or -errno.
+ */
+int kvshm__tier_pass(kvshm *kv, const struct kvshm__slots_mark *mark);
 
 /* A new epoch that is on the device, larger than any in the file and than seen. 0 or -errno. */
 int kvshm__tier_epoch(kvshm *kv, uint64_t seen, uint64_t *epoch);

@@ -131,7 +131,7 @@ static int die(void *argument)
 static void clear_unswept(kvshm *kv)
 {
     ts_is(kvshm__mend_lock(kv), 0);
-    kvshm__evict_clear(kv);
+    kvshm__evict_clear(kv, 0);
     kvshm__mend_unlock(kv);
 }
 

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "batch.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "evict.h"
+#include "mend.h"
+#include "slots.h"
+#include "spill.h"
+#include "sys.h"
+
+/* Between two looks for the writer lock. */
+#define PAUSE_NS UINT64_C(1000000)
+
+/* ---- Transfers ---------------------------------------------------------------------------------------------- */
+
+static uint8_t *frame_at(const kvshm *kv, uint32_t frame)
+{
+    return kv->write_base + kv->frames_offset + frame * kv->frame_stride;
+}
+
+static int make_headers(struct kvshm__batch *b)
+{
+    b->headers_bytes = (uint64_t)KVSHM__BATCH_MAX * b->file.shape.header_stride;
+    return b->headers ? 0
+                      : kvshm__sys.map(b->headers_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                                       &b->headers);
+}
+
+static int start_ring(struct kvshm__batch *b)
+{
+    kvshm *kv = b->kv;
+    struct kvshm__ring_setup setup = {
+        .file = b->file.fd,
+        .quiet = kv->quiet_fd,
+        .depth = 2 * KVSHM__BATCH_MAX,
+        .align = b->file.shape.block_bytes,
+        .memory = kv->write_base + kv->frames_offset,
+        .bytes = kv->frame_count * kv->frame_stride,
+        .stride = kv->frame_stride,
+        .descriptor = &kv->ring_fd,
+    };
+    int code = 0;
+
+    if (b->ring)
+        return 0;
+    code = make_headers(b);
+    if (code == 0)
+        code = kvshm__ring_open(&setup, &b->ring);
+    if (code == 0) {
+        struct kvshm_client *client = &kv->clients[kv->place];
+        strncpy(client->engine_reason, kvshm__ring_reason(b->ring), sizeof(client->engine_reason) - 1);
+        client->engine = kvshm__ring_engine(b->ring);
+    }
+    return code;
+}
+
+/* Wait for n transfers whose cookies are numbers of moves. A ring that ends with errors gives them to all. */
+static void wait_all(struct kvshm__batch *b, struct kvshm__move *moves, unsigned n)
+{
+    struct kvshm__ring_done done[KVSHM__BATCH_MAX];
+
+    while (n > 0) {
+        int got = kvshm__ring_wait(b->ring, 1, done, KVSHM__BATCH_MAX, -1);
+        if (got < 0) {
+            uint64_t pause = PAUSE_NS;
+            kvshm__sys.sleep_ns(pause);
+            continue;
+        }
+        for (int i = 0; i < got; i++) {
+            if (done[i].result < 0)
+                moves[done[i].cookie].result = done[i].result;
+        }
+        n -= (unsigned)got;
+    }
+}
+
+static void move_payloads(struct kvshm__batch *b, struct kvshm__move *moves, unsigned n, bool write)
+{
+    const struct kvshm__spill_shape *s = &b->file.shape;
+    unsigned queued = 0;
+
+    for (unsigned i = 0; i < n; i++) {
+        uint64_t offset = kvshm__spill_payload_offset(s, moves[i].slot);
+        void *memory = frame_at(b->kv, moves[i].frame);
+        moves[i].result = write ? kvshm__ring_write(b->ring, memory, (uint32_t)s->payload_stride, offset, i)
+                                : kvshm__ring_read(b->ring, memory, (uint32_t)s->payload_stride, offset, i);
+        queued += moves[i].result == 0;
+    }
+    wait_all(b, moves, queued);
+}
+
+/* Headers that lie side by side go in one write. Of pages whose payload was not written, nothing is. */
+static void write_headers(struct kvshm__batch *b, struct kvshm__move *moves, unsigned n)
+{
+    const struct kvshm__spill_shape *s = &b->file.shape;
+    char *headers = b->headers;
+    unsigned queued = 0, end;
+
+    for (unsigned i = 0; i < n; i = end) {
+        end = i + 1;
+        if (moves[i].result < 0)
+            continue;
+        while (end < n && moves[end].result == 0 && moves[end].slot == moves[end - 1].slot + 1)
+            end++;
+        int code = kvshm__ring_write(b->ring, headers + (size_t)i * s->header_stride, (end - i) * s->header_stride,
+                                     kvshm__spill_header_offset(s, moves[i].slot), i);
+        moves[i].result = code;
+        queued += code == 0;
+    }
+    wait_all(b, moves, queued);
+    for (unsigned i = 1; i < n; i++) { /* the first of a run tells of all of it */
+        if (moves[i].result == 0 && moves[i].slot == moves[i - 1].slot + 1)
+            moves[i].result = moves[i - 1].result;
+    }
+}
+
+/* ---- Erasing ---------------------------------------------------------------------------------------------- */
+
+/* What a batch has done must be said, however long the lock takes. */
+static void lock_at_last(kvshm *kv)
+{
+    while (kvshm__mend_lock(kv) < 0)
+        kvshm__sys.sleep_ns(PAUSE_NS);
+}
+
+/* Neighbours go in one write. */
+static int erase_headers(const struct kvshm__batch *b, const uint32_t *slots, unsigned n)
+{
+    unsigned end;
+    int code = 0;
+
+    for (unsigned i = 0; i < n && code == 0; i = end) {
+        end = i + 1;
+        while (end < n && slots[end] == slots[end - 1] + 1)
+            end++;
+        code = kvshm__spill_erase(&b->file, slots[i], end - i);
+    }
+    return code;
+}
+
+/* Erase some of the doomed slots. How many, or -errno. */
+int kvshm__batch_erase(struct kvshm__batch *b)
+{
+    kvshm *kv = b->kv;
+    uint32_t slots[KVSHM__BATCH_MAX];
+    unsigned n = 0;
+
+    pthread_mutex_lock(&b->erasing);
+    int code = kvshm__mend_lock(kv);
+    if (code == 0) {
+        kvshm__slots_begin(kv, KVSHM__BATCH_ERASING);
+        n = kvshm__slots_claim(kv, slots, KVSHM__BATCH_MAX);
+        if (n == 0)
+            kvshm__slots_end(kv, KVSHM__BATCH_ERASING);
+        kvshm__mend_unlock(kv);
+    }
+    if (n > 0) {
+        code = erase_headers(b, slots, n);
+        lock_at_last(kv);
+        kvshm__slots_erased(kv, slots, n, code == 0);
+        kvshm__slots_end(kv, KVSHM__BATCH_ERASING);
+        kvshm__mend_unlock(kv);
+    }
+    pthread_mutex_unlock(&b->erasing);
+    return code < 0 ? code : (int)n;
+}
+
+/* ---- To the file -------------------------------------------------------------------------------------------- */
+
+static void settle_spilled(kvshm *kv, struct kvshm__move *moves, unsigned n)
+{
+    lock_at_last(kv);
+    for (unsigned i = 0; i < n; i++)
+        kvshm__spill_settle(kv, &moves[i]);
+    kvshm__evict_sweep_limbo(kv);
+    kvshm__slots_end(kv, KVSHM__BATCH_WRITING);
+    kvshm__mend_unlock(kv);
+}
+
+/* Choose pages. How many; -EAGAIN: there are none until others have done theirs, or slots are erased; or -errno. */
+static int pick(struct kvshm__batch *b, struct kvshm__move *moves, bool all)
+{
+    kvshm *kv = b->kv;
+    int code = kvshm__mend_lock(kv), hindered;
+
+    if (code < 0)
+        return code;
+    memset(b->headers, 0, b->headers_bytes);
+    kvshm__slots_begin(kv, KVSHM__BATCH_WRITING);
+    kvshm__spill_make_room(kv, 0);
+    code = (int)kvshm__spill_pick(kv, moves, b->max, b->headers, b->file.shape.header_stride, all, &hindered);
+    if (code == 0) {
+        kvshm__slots_end(kv, KVSHM__BATCH_WRITING);
+        if (hindered == -ENOSPC)
+            kvshm__spill_make_room(kv, b->max);
+        if (hindered == -EAGAIN || kvshm__slots_doomed(kv) > 0)
+            code = -EAGAIN;
+        else
+            code = hindered;
+    }
+    kvshm__mend_unlock(kv);
+    return code;
+}
+
+/* One batch. How many pages were written; -EAGAIN: others are at those that could be; or -errno. */
+int kvshm__batch_spill(struct kvshm__batch *b, bool all)
+{
+    kvshm *kv = b->kv;
+    struct kvshm__move moves[KVSHM__BATCH_MAX];
+    int n = start_ring(b), failed = 0;
+
+    if (n == 0 && kvshm__slots_doomed(kv) > 0)
+        n = kvshm__batch_erase(b);
+    if (n >= 0)
+        n = pick(b, moves, all);
+    if (n <= 0)
+        return n;
+    for (int i = 0; i < n; i++)
+        kvshm__slot_seal(&b->file, (void *)((char *)b->headers + (size_t)i * b->file.shape.header_stride));
+    move_payloads(b, moves, (unsigned)n, true);
+    write_headers(b, moves, (unsigned)n);
+    for (int i = 0; i < n; i++)
+        failed += moves[i].result < 0;
+    kvshm__count(kv, KVSHM__CNT_spill_bytes_written,
+                 (unsigned)(n - failed) * (b->file.shape.payload_stride + b->file.shape.header_stride));
+    settle_spilled(kv, moves, (unsigned)n);
+    return failed == n ? moves[0].result : n - failed;
+}
+
+/* ---- From the file ------------------------------------------------------------------------------------------ */
+
+/* One batch of a chain. 0: it is all there; 1: there is more; or -errno. */
+int kvshm__batch_restore(struct kvshm__batch *b, uint32_t record, uint64_t seq, bool may_drop)
+{
+    kvshm *kv = b->kv;
+    struct kvshm__move moves[KVSHM__BATCH_MAX];
+    int code = start_ring(b);
+
+    if (code == 0)
+        code = kvshm__mend_lock(kv);
+    if (code < 0)
+        return code;
+    int n = kvshm__restore_claim(kv, record, seq, moves, b->max, may_drop);
+    kvshm__mend_unlock(kv);
+    if (n <= 0)
+        return n;
+    move_payloads(b, moves, (unsigned)n, false);
+    for (int i = 0; i < n; i++) {
+        if (moves[i].result == 0 && kvshm__payload_sum(frame_at(kv, moves[i].frame), kv->page_bytes) != moves[i].sum)
+            moves[i].result = -EBADMSG;
+    }
+    kvshm__count(kv, KVSHM__CNT_spill_bytes_read, (unsigned)n * b->file.shape.payload_stride);
+    lock_at_last(kv);
+    unsigned done = kvshm__restore_settle(kv, moves, (unsigned)n);
+    kvshm__mend_unlock(kv);
+    return done > 0 ? 1 : moves[0].result < 0 ? moves[0].result : -EAGAIN;
+}
+
+/* ---- Up and down ------------------------------------------------------------------------------------------ */
+
+void kvshm__batch_open(struct kvshm__batch *b, kvshm *kv, const struct kvshm__spill_file *file)
+{
+    uint32_t part = kv->frame_count / 16 + 1;
+
+    *b = (struct kvshm__batch){
+        .kv = kv,
+        .file = *file,
+        .max = part < KVSHM__BATCH_MAX ? part : KVSHM__BATCH_MAX,
+    };
+    pthread_mutex_init(&b->erasing, NULL);
+}
+
+void kvshm__batch_close(struct kvshm__batch *b)
+{
+    if (b->ring)
+        kvshm__ring_close(b->ring);
+    if (b->headers)
+        kvshm__sys.unmap(b->headers, b->headers_bytes);
+    pthread_mutex_destroy(&b->erasing);
+}
