@@ -168,6 +168,64 @@ int kvshm__batch_erase(struct kvshm__batch *b)
     return code < 0 ? code : (int)n;
 }
 
+/* ---- Headers alone ---------------------------------------------------------------------------------------- */
+
+/* 1: the header of the page is to be written anew, since an entry ends there now, or no more. -EAGAIN: somebody is at it. */
+static int claim_header(kvshm *kv, uint32_t record, uint64_t seq, struct kvshm_slot_header *header)
+{
+    struct kvshm_record *r = &kv->records[record];
+    bool entry = KVSHM__LOAD(&r->stamp) != 0;
+
+    if (KVSHM__LOAD(&r->seq) != seq || !kvshm__slots_whole(kv, record))
+        return 0;
+    if (kvshm__slots_rewritten(kv, record))
+        return -EAGAIN;
+    if (entry == ((kvshm__slots_flags(kv, record) & KVSHM__SLOT_ENTRY) != 0))
+        return 0;
+    kvshm__slots_begin(kv, KVSHM__BATCH_ERASING);
+    kvshm__slots_rewrite(kv, record);
+    kvshm__spill_header(kv, record, kvshm__slot_number(KVSHM__LOAD(&r->slot)), header);
+    return 1;
+}
+
+static int write_header(struct kvshm__batch *b, struct kvshm_slot_header *header)
+{
+    kvshm *kv = b->kv;
+
+    kvshm__slot_seal(&b->file, header);
+    int code = kvshm__spill_header_write(&b->file, header);
+    lock_at_last(kv);
+    if (code == 0)
+        kvshm__slots_settle(kv, (uint32_t)header->slot, header->payload_sum, header->flags);
+    else
+        kvshm__spill_lost(kv, (uint32_t)header->slot);
+    kvshm__slots_end(kv, KVSHM__BATCH_ERASING);
+    kvshm__mend_unlock(kv);
+    return code;
+}
+
+int kvshm__batch_rename(struct kvshm__batch *b, uint32_t record, uint64_t seq)
+{
+    kvshm *kv = b->kv;
+    const struct kvshm__spill_shape *s = &b->file.shape;
+    void *block;
+    int code = kvshm__sys.map(s->header_stride, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, &block);
+
+    if (code < 0)
+        return code;
+    pthread_mutex_lock(&b->erasing);
+    code = kvshm__mend_lock(kv);
+    if (code == 0) {
+        code = claim_header(kv, record, seq, block);
+        kvshm__mend_unlock(kv);
+    }
+    if (code > 0)
+        code = write_header(b, block);
+    pthread_mutex_unlock(&b->erasing);
+    kvshm__sys.unmap(block, s->header_stride);
+    return code;
+}
+
 /* ---- To the file -------------------------------------------------------------------------------------------- */
 
 static void settle_spilled(kvshm *kv, struct kvshm__move *moves, unsigned n)
@@ -181,53 +239,66 @@ static void settle_spilled(kvshm *kv, struct kvshm__move *moves, unsigned n)
 }
 
 /* Choose pages. How many; -EAGAIN: there are none until others have done theirs, or slots are erased; or -errno. */
-static int pick(struct kvshm__batch *b, struct kvshm__move *moves, bool all)
+static int pick(struct kvshm__batch *b, struct kvshm__move *moves, enum kvshm__spill_zeal zeal, struct kvshm__spill_rest *rest)
 {
     kvshm *kv = b->kv;
-    int code = kvshm__mend_lock(kv), hindered;
+    int code = kvshm__mend_lock(kv);
 
     if (code < 0)
         return code;
     memset(b->headers, 0, b->headers_bytes);
     kvshm__slots_begin(kv, KVSHM__BATCH_WRITING);
     kvshm__spill_make_room(kv, 0);
-    code = (int)kvshm__spill_pick(kv, moves, b->max, b->headers, b->file.shape.header_stride, all, &hindered);
+    code = (int)kvshm__spill_pick(kv, moves, b->max, b->headers, b->file.shape.header_stride, zeal, rest);
     if (code == 0) {
         kvshm__slots_end(kv, KVSHM__BATCH_WRITING);
-        if (hindered == -ENOSPC)
+        if (rest->hindered == -ENOSPC)
             kvshm__spill_make_room(kv, b->max);
-        if (hindered == -EAGAIN || kvshm__slots_doomed(kv) > 0)
-            code = -EAGAIN;
-        else
-            code = hindered;
+        code = rest->hindered == -ENOSPC && kvshm__slots_doomed(kv) > 0 ? -EAGAIN : rest->hindered;
     }
     kvshm__mend_unlock(kv);
     return code;
 }
 
-/* One batch. How many pages were written; -EAGAIN: others are at those that could be; or -errno. */
-int kvshm__batch_spill(struct kvshm__batch *b, bool all)
+/* How many were written. */
+static int write_batch(struct kvshm__batch *b, struct kvshm__move *moves, unsigned n)
 {
-    kvshm *kv = b->kv;
-    struct kvshm__move moves[KVSHM__BATCH_MAX];
-    int n = start_ring(b), failed = 0;
+    const struct kvshm__spill_shape *s = &b->file.shape;
+    unsigned failed = 0;
+    int code = 0;
 
-    if (n == 0 && kvshm__slots_doomed(kv) > 0)
+    for (unsigned i = 0; i < n; i++)
+        kvshm__slot_seal(&b->file, (void *)((char *)b->headers + (size_t)i * s->header_stride));
+    move_payloads(b, moves, n, true);
+    write_headers(b, moves, n);
+    for (unsigned i = 0; i < n; i++) {
+        failed += moves[i].result < 0;
+        code = code == 0 ? moves[i].result : code;
+    }
+    kvshm__count(b->kv, KVSHM__CNT_spill_bytes_written, (n - failed) * (s->payload_stride + s->header_stride));
+    settle_spilled(b->kv, moves, n);
+    b->failed = code;
+    return failed == n ? code : (int)(n - failed);
+}
+
+int kvshm__batch_spill(struct kvshm__batch *b, enum kvshm__spill_zeal zeal)
+{
+    struct kvshm__move moves[KVSHM__BATCH_MAX];
+    struct kvshm__spill_rest rest = {.unnamed = KVSHM__NO_RECORD};
+    int n = start_ring(b);
+
+    b->failed = 0;
+    if (n == 0 && kvshm__slots_doomed(b->kv) > 0)
         n = kvshm__batch_erase(b);
     if (n >= 0)
-        n = pick(b, moves, all);
-    if (n <= 0)
-        return n;
-    for (int i = 0; i < n; i++)
-        kvshm__slot_seal(&b->file, (void *)((char *)b->headers + (size_t)i * b->file.shape.header_stride));
-    move_payloads(b, moves, (unsigned)n, true);
-    write_headers(b, moves, (unsigned)n);
-    for (int i = 0; i < n; i++)
-        failed += moves[i].result < 0;
-    kvshm__count(kv, KVSHM__CNT_spill_bytes_written,
-                 (unsigned)(n - failed) * (b->file.shape.payload_stride + b->file.shape.header_stride));
-    settle_spilled(kv, moves, (unsigned)n);
-    return failed == n ? moves[0].result : n - failed;
+        n = pick(b, moves, zeal, &rest);
+    if (n > 0)
+        n = write_batch(b, moves, (unsigned)n);
+    if (rest.unnamed != KVSHM__NO_RECORD && (n >= 0 || n == -EAGAIN)) {
+        int code = kvshm__batch_rename(b, rest.unnamed, rest.unnamed_seq);
+        n = code < 0 ? code : n > 0 ? n : 1;
+    }
+    return n;
 }
 
 /* ---- From the file ------------------------------------------------------------------------------------------ */

@@ -10,6 +10,7 @@
 
 #include "handle.h"
 #include "ring.h"
+#include "spill.h"
 #include "spill_file.h"
 
 #define KVSHM__BATCH_MAX 64u
@@ -21,6 +22,7 @@ struct kvshm__batch {
     struct kvshm__ring *ring; /* made at the first transfer */
     void *headers;
     uint64_t headers_bytes;
+    int failed;
     pthread_mutex_t erasing; /* one batch of that at a time; before the writer lock */
 };
 
@@ -31,10 +33,10 @@ void kvshm__batch_open(struct kvshm__batch *b, kvshm *kv, const struct kvshm__sp
 void kvshm__batch_close(struct kvshm__batch *b);
 
 /*
- * Write pages that are in memory alone, those of the oldest first, or any (all). How many were written; -EAGAIN: others
- * are at those that could be, or slots are to be erased first; or -errno.
+ * Write pages that are in memory alone (kvshm__spill_pick). How many were written; -EAGAIN: others are at those that could
+ * be, or slots are to be erased first; or -errno. failed is what kept some of them from being written, or 0.
  */
-int kvshm__batch_spill(struct kvshm__batch *b, bool all);
+int kvshm__batch_spill(struct kvshm__batch *b, enum kvshm__spill_zeal zeal);
 
 /*
  * Read pages of the chain that ends at record back, from the root on. 0: it is all there; 1: there is more; -EAGAIN:
@@ -45,5 +47,11 @@ int kvshm__batch_restore(struct kvshm__batch *b, uint32_t record, uint64_t seq, 
 
 /* Erase some of the doomed slots. How many, or -errno. Any thread. */
 int kvshm__batch_erase(struct kvshm__batch *b);
+
+/*
+ * The header of a page that is in the file says that an entry ends there, or does not, as it is in memory; 0 also if the
+ * page is not there any more. -EAGAIN: another client is at it; or -errno. Any thread.
+ */
+int kvshm__batch_rename(struct kvshm__batch *b, uint32_t record, uint64_t seq);
 
 #endif /* KVSHM_BATCH_H */

@@ -745,7 +745,7 @@ KVSHM_API int kvshm_remove(kvshm *kv, const struct kvshm_prefix *prefix)
     struct kvshm__walk walk;
     struct kvshm__slots_mark mark = {0};
     uint64_t stamp;
-    int err, gone;
+    int err, gone = 0;
 
     if ((err = check_handle(kv)) || (err = check_prefix(prefix)) || (err = check_file(kv)) ||
         (err = kvshm__mend_lock(kv)))
@@ -761,10 +761,12 @@ KVSHM_API int kvshm_remove(kvshm *kv, const struct kvshm_prefix *prefix)
     if (kv->slots)
         mark = kvshm__slots_mark(kv);
     kvshm__mend_unlock(kv);
-    /* Also after a miss: whoever removes again wants it gone from the file. */
-    if (kv->slots && (gone = kvshm__tier_pass(kv, &mark)) < 0)
-        return gone;
-    return err;
+    /* Also after a miss: whoever removes again wants it gone from the file. The page may stay, under other entries. */
+    if (kv->slots && walk.deepest.record != KVSHM__NO_RECORD)
+        gone = kvshm__tier_rename(kv, walk.deepest.record, walk.deepest.seq);
+    if (kv->slots && gone == 0)
+        gone = kvshm__tier_pass(kv, &mark);
+    return gone < 0 ? gone : err;
 }
 
 KVSHM_API int64_t kvshm_evict_lru(kvshm *kv)

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "ages.h"
 #include "client.h"
 #include "frames.h"
 #include "message.h"
@@ -228,7 +229,7 @@ uint64_t kvshm__evict_sweep_limbo(kvshm *kv)
 
 static bool above_capacity(const kvshm *kv)
 {
-    uint64_t entries = KVSHM__LOAD(&derived(kv)->entries) + KVSHM__LOAD(&kv->header->tier.entries_spilled) -
+    uint64_t entries = KVSHM__LOAD(&derived(kv)->entries) + KVSHM__LOAD(&kv->header->tier.left.length) -
                        KVSHM__LOAD(&kv->header->tier.pages_kept);
 
     return entries > KVSHM__LOAD(&kv->header->settings.capacity);
@@ -237,7 +238,7 @@ static bool above_capacity(const kvshm *kv)
 /* Those that gave up memory before those that have it. */
 static bool drop_oldest(kvshm *kv)
 {
-    uint32_t record = kv->ages ? kvshm__recency_oldest_spilled(kv) : KVSHM__NO_RECORD;
+    uint32_t record = kv->ages ? kvshm__ages_first(kv, KVSHM__AGES_LEFT) : KVSHM__NO_RECORD;
 
     if (record == KVSHM__NO_RECORD)
         return kvshm__evict_oldest(kv);
@@ -477,7 +478,7 @@ kvshm_a64 *kvshm__evict_for_word(kvshm *kv, uint64_t hash)
 
 void kvshm__evict_clear(kvshm *kv, uint64_t epoch)
 {
-    kvshm__count(kv, KVSHM__CNT_cleared_entries, KVSHM__LOAD(&derived(kv)->entries) + KVSHM__LOAD(&kv->header->tier.entries_spilled));
+    kvshm__count(kv, KVSHM__CNT_cleared_entries, KVSHM__LOAD(&derived(kv)->entries) + KVSHM__LOAD(&kv->header->tier.left.length));
     KVSHM__STORE(&derived(kv)->sweep_record, 0);
     KVSHM__STORE(&derived(kv)->clear_ns, kvshm__sys.realtime_ns());
     if (epoch <= KVSHM__LOAD(&kv->header->epoch)) /* another clear was faster: this one is a second */

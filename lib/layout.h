@@ -195,6 +195,13 @@ struct kvshm_derived {
     uint8_t room[32];
 };
 
+/* A list of entries through kvshm_age, in the order in which they came into it. */
+struct kvshm_age_list {
+    kvshm_a32 first1;
+    kvshm_a32 last1;
+    kvshm_a64 length;
+};
+
 /* The same, of the second tier; but moment is no derived one. */
 struct kvshm_tier_derived {
     kvshm_a32 free_slot1;      /* first of the list of free slots through kvshm_slot.next1 */
@@ -202,11 +209,9 @@ struct kvshm_tier_derived {
     kvshm_a64 slots_free;
     kvshm_a64 slots_written;   /* those of pages */
     kvshm_a64 pages_spilled;   /* SPILLED, RESTORING and PARTING */
-    kvshm_a32 oldest1;         /* ends of the list of entries that gave up memory, through kvshm_age */
-    kvshm_a32 newest1;
-    kvshm_a64 entries_spilled; /* in that list */
     kvshm_a64 pages_kept;      /* in the heap, though no entry ends at them */
     kvshm_a64 frames_restoring;
+    struct kvshm_age_list left; /* entries that gave up memory */
 
     /* 64 */
     kvshm_a32 doomed_first1;   /* list of slots whose headers are to be erased, through kvshm_slot.next1, the first doomed first */
@@ -216,7 +221,8 @@ struct kvshm_tier_derived {
     kvshm_a32 disordered;      /* 1: the list is in no order, until it is empty */
     uint32_t reserved;
     kvshm_a64 moment;          /* advanced by all whose pages have to go from the file (slots.h) */
-    uint8_t room[24];
+    struct kvshm_age_list unwritten; /* entries in memory that may not be in the file, or not all of them */
+    uint8_t room[8];
 };
 static_assert(sizeof(struct kvshm_tier_derived) == 2 * KVSHM__LINE, "layout");
 
@@ -448,18 +454,21 @@ struct kvshm_slot {
     kvshm_a64 sum;     /* lock: checksum of the payload, while it is a page's */
     kvshm_a32 record;  /* lock: the page that is being written into it */
     kvshm_a32 next1;   /* derived, lock: list of free slots, or of doomed ones */
+    kvshm_a32 flags;   /* lock: those of the header, while it is a page's */
+    uint32_t reserved;
 };
-static_assert(sizeof(struct kvshm_slot) == 24, "layout");
+static_assert(sizeof(struct kvshm_slot) == 32, "layout");
 
 /* Of a record in an arena with a spill file; derived, lock, but for sum. */
 struct kvshm_age {
     kvshm_a64 kept;     /* not 0: since then the page is kept in memory, though no entry ends at it */
     kvshm_a64 sum;      /* lock; not derived: checksum of the bytes in the page's frame, taken by who inserted them */
     kvshm_a32 spilled1; /* first of the list of children that are in no frame, through kvshm_links.next1 */
-    kvshm_a32 older1;   /* list of entries that gave up their claim to memory, in the order in which they did */
+    kvshm_a32 older1;   /* neighbours in the list of entries, */
     kvshm_a32 newer1;
-    uint32_t reserved;
+    kvshm_a32 list;     /* which is this one (enum kvshm__ages_list) */
+    kvshm_a64 queued;   /* stamp of the entry when it came into the list */
 };
-static_assert(sizeof(struct kvshm_age) == 32, "layout");
+static_assert(sizeof(struct kvshm_age) == 40, "layout");
 
 #endif /* KVSHM_LAYOUT_H */

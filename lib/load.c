@@ -153,7 +153,7 @@ static bool load_page(struct loading *l, uint64_t number)
         KVSHM__STORE(&kv->records[record].page_id[i], h->page_id[i]);
         KVSHM__STORE(&kv->records[record].caller[i], h->caller[i]);
     }
-    kvshm__slots_load(kv, record, (uint32_t)h->slot, h->payload_sum);
+    kvshm__slots_load(kv, record, (uint32_t)h->slot, h->payload_sum, h->flags);
     kvshm__pages_load(kv, record);
     kvshm__index_set(word, spec.hash, record);
     l->records[find_id(l, h->page_id)] = record + 1;

@@ -101,12 +101,12 @@ static void fill_live(const kvshm *kv, struct kvshm_info *info)
     info->frames_reserved = bounded(&derived->frames_reserved, kv->frame_count);
     info->pages = bounded(&derived->pages, kv->record_count);
     info->pages_limbo = bounded(&derived->limbo, kv->record_count);
-    info->entries = bounded(&derived->entries, kv->record_count) + bounded(&kv->header->tier.entries_spilled, kv->record_count) -
+    info->entries = bounded(&derived->entries, kv->record_count) + bounded(&kv->header->tier.left.length, kv->record_count) -
                     bounded(&kv->header->tier.pages_kept, bounded(&derived->entries, kv->record_count));
     info->slots = kv->slot_count;
     info->slots_free = bounded(&kv->header->tier.slots_free, kv->slot_count);
     info->pages_spilled = bounded(&kv->header->tier.pages_spilled, kv->record_count);
-    info->entries_spilled = bounded(&kv->header->tier.entries_spilled, kv->record_count);
+    info->entries_spilled = bounded(&kv->header->tier.left.length, kv->record_count);
     info->capacity = KVSHM__LOAD((kvshm_a64 *)&header->settings.capacity);
     info->stall_ms = (uint32_t)bounded(&header->settings.stall_ms, KVSHM__STALL_MS_MAX);
     info->last_insert_ns = KVSHM__LOAD((kvshm_a64 *)&derived->last_insert_ns);

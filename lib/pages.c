@@ -225,6 +225,7 @@ void kvshm__pages_write(kvshm *kv, uint32_t record, const struct kvshm__page_spe
         KVSHM__STORE(&kv->ages[record].kept, 0);
         KVSHM__STORE(&kv->ages[record].older1, 0);
         KVSHM__STORE(&kv->ages[record].newer1, 0);
+        KVSHM__STORE(&kv->ages[record].list, 0);
     }
     KVSHM__STORE(&r->partials, 0);
     KVSHM__STORE(&kv->header->next_page_id, KVSHM__LOAD(&kv->header->next_page_id) + 1);

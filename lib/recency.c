@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "recency.h"
 
+#include "ages.h"
 #include "writer.h"
 
 #if defined(__x86_64__)
@@ -186,47 +187,11 @@ static void heap_remove(kvshm *kv, uint32_t record)
     KVSHM__STORE(&kv->heap[record].position1, 0);
 }
 
-/* ---- The list of those that gave up memory ---------------------------------------------------------------- */
+/* ---- With a spill file ------------------------------------------------------------------------------------ */
 
 static struct kvshm_tier_derived *tier(const kvshm *kv)
 {
     return &kv->header->tier;
-}
-
-static bool in_list(const kvshm *kv, uint32_t record)
-{
-    return kv->ages && (KVSHM__LOAD(&kv->ages[record].older1) != 0 || KVSHM__LOAD(&tier(kv)->oldest1) == record + 1);
-}
-
-static void list_append(kvshm *kv, uint32_t record)
-{
-    uint32_t last = KVSHM__LOAD(&tier(kv)->newest1) - 1;
-
-    KVSHM__STORE(&kv->ages[record].newer1, 0);
-    KVSHM__STORE(&kv->ages[record].older1, last < kv->record_count ? last + 1 : 0);
-    if (last < kv->record_count)
-        KVSHM__STORE(&kv->ages[last].newer1, record + 1);
-    else
-        KVSHM__STORE(&tier(kv)->oldest1, record + 1);
-    KVSHM__STORE(&tier(kv)->newest1, record + 1);
-    KVSHM__ADD(&tier(kv)->entries_spilled, 1);
-}
-
-static void list_remove(kvshm *kv, uint32_t record)
-{
-    uint32_t older1 = KVSHM__LOAD(&kv->ages[record].older1), newer1 = KVSHM__LOAD(&kv->ages[record].newer1);
-
-    if (older1 - 1 < kv->record_count)
-        KVSHM__STORE(&kv->ages[older1 - 1].newer1, newer1);
-    else
-        KVSHM__STORE(&tier(kv)->oldest1, newer1);
-    if (newer1 - 1 < kv->record_count)
-        KVSHM__STORE(&kv->ages[newer1 - 1].older1, older1);
-    else
-        KVSHM__STORE(&tier(kv)->newest1, older1);
-    KVSHM__STORE(&kv->ages[record].older1, 0);
-    KVSHM__STORE(&kv->ages[record].newer1, 0);
-    KVSHM__ADD(&tier(kv)->entries_spilled, -1);
 }
 
 static bool in_heap(const kvshm *kv, uint32_t record)
@@ -245,8 +210,7 @@ static void leave_heap_and_list(kvshm *kv, uint32_t record)
     heap_remove(kv, record);
     if (!kv->ages)
         return;
-    if (in_list(kv, record))
-        list_remove(kv, record);
+    kvshm__ages_remove(kv, record);
     KVSHM__ADD(&tier(kv)->pages_kept, -(uint64_t)is_kept_alone(kv, record));
     KVSHM__STORE(&kv->ages[record].kept, 0);
 }
@@ -255,7 +219,7 @@ void kvshm__recency_give_up(kvshm *kv, uint32_t record)
 {
     leave_heap_and_list(kv, record);
     if (KVSHM__LOAD(&kv->records[record].stamp) != 0)
-        list_append(kv, record);
+        kvshm__ages_append(kv, record, KVSHM__AGES_LEFT);
 }
 
 void kvshm__recency_claim(kvshm *kv, uint32_t record, bool keep)
@@ -269,18 +233,13 @@ void kvshm__recency_claim(kvshm *kv, uint32_t record, bool keep)
     }
     if (key_of(kv, record) != 0)
         heap_add(kv, record, key_of(kv, record));
+    if (KVSHM__LOAD(&kv->records[record].stamp) != 0)
+        kvshm__ages_append(kv, record, KVSHM__AGES_UNWRITTEN);
 }
 
 bool kvshm__recency_claims(const kvshm *kv, uint32_t record)
 {
     return in_heap(kv, record);
-}
-
-uint32_t kvshm__recency_oldest_spilled(kvshm *kv)
-{
-    uint32_t record = KVSHM__LOAD(&tier(kv)->oldest1) - 1;
-
-    return record < kv->record_count && KVSHM__LOAD(&kv->records[record].stamp) != 0 ? record : KVSHM__NO_RECORD;
 }
 
 void kvshm__recency_add(kvshm *kv, uint32_t record)
@@ -291,6 +250,8 @@ void kvshm__recency_add(kvshm *kv, uint32_t record)
     heap_add(kv, record, now);
     KVSHM__STORE(&kv->records[record].policy, now);
     KVSHM__STORE_REL(&kv->records[record].stamp, now);
+    if (kv->ages)
+        kvshm__ages_append(kv, record, KVSHM__AGES_UNWRITTEN);
 }
 
 void kvshm__recency_remove(kvshm *kv, uint32_t record)
@@ -307,9 +268,9 @@ bool kvshm__recency_remove_if(kvshm *kv, uint32_t record, uint64_t seen)
         stamp = KVSHM__LOAD(&kv->records[record].stamp);
     if (stamp > seen || !kvshm__cas(&kv->records[record].stamp, stamp, 0))
         return false;
-    heap_remove(kv, record);
     if (kv->ages)
         KVSHM__STORE(&kv->ages[record].kept, 0);
+    leave_heap_and_list(kv, record);
     return true;
 }
 
@@ -367,19 +328,15 @@ void kvshm__recency_forget_all(kvshm *kv)
 {
     KVSHM__STORE(&derived(kv)->entries, 0);
     KVSHM__STORE(&derived(kv)->heap_length, 0);
-    KVSHM__STORE(&tier(kv)->oldest1, 0);
-    KVSHM__STORE(&tier(kv)->newest1, 0);
-    KVSHM__STORE(&tier(kv)->entries_spilled, 0);
+    kvshm__ages_forget_all(kv);
     KVSHM__STORE(&tier(kv)->pages_kept, 0);
 }
 
 static void forget_links(kvshm *kv, uint32_t record)
 {
     KVSHM__STORE(&kv->heap[record].position1, 0);
-    if (kv->ages) {
-        KVSHM__STORE(&kv->ages[record].older1, 0);
-        KVSHM__STORE(&kv->ages[record].newer1, 0);
-    }
+    if (kv->ages)
+        kvshm__ages_forget(kv, record);
 }
 
 void kvshm__recency_forget(kvshm *kv, uint32_t record)
@@ -421,6 +378,8 @@ void kvshm__recency_rebuild(kvshm *kv)
             heap_add(kv, record, key_of(kv, record));
             if (KVSHM__LOAD(&kv->records[record].stamp) == 0)
                 KVSHM__ADD(&tier(kv)->pages_kept, 1);
+            else if (kv->ages)
+                kvshm__ages_append(kv, record, KVSHM__AGES_UNWRITTEN);
         } else if (!kvshm__place_published(place) && !kvshm__place_pending(place))
             kvshm__recency_forget(kv, record);
     }

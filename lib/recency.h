@@ -12,7 +12,8 @@
  * eviction: amortised O(log n). R2: a record is in the heap if and only if it has a stamp and is of this epoch.
  *
  * With a spill file the heap holds those that claim memory: entries, and pages that were restored though no entry ends
- * at them. An entry that gave its claim up stands in a list instead, the longest gone first (R3).
+ * at them. An entry that gave its claim up stands in the list of those instead, one that has it in the list of
+ * those to be written, until it is (R3, ages.h).
  */
 #ifndef KVSHM_RECENCY_H
 #define KVSHM_RECENCY_H
@@ -48,9 +49,6 @@ void kvshm__recency_claim(kvshm *kv, uint32_t record, bool keep);
 
 /* Does it claim memory? */
 bool kvshm__recency_claims(const kvshm *kv, uint32_t record);
-
-/* The entry that gave up its claim first; KVSHM__NO_RECORD: none. */
-uint32_t kvshm__recency_oldest_spilled(kvshm *kv);
 
 /* The oldest entry that is not set aside, and its stamp; KVSHM__NO_RECORD: none. */
 uint32_t kvshm__recency_oldest(kvshm *kv, uint64_t *stamp);

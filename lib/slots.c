@@ -39,14 +39,22 @@ static void set_slot_word(const kvshm *kv, uint32_t record, uint64_t word)
     KVSHM__STORE_REL(&kv->records[record].slot, word);
 }
 
-/* The record into which the slot is being written, by that record's word; KVSHM__NO_RECORD: its page is gone. */
+/* The record whose page or header is being written into the slot, by that record's word; KVSHM__NO_RECORD: it is gone. */
 static uint32_t written_by(const kvshm *kv, uint32_t slot)
 {
     uint32_t record = KVSHM__LOAD(&kv->slots[slot].record);
 
-    return record < kv->record_count && slot_word_of(kv, record) == kvshm__slot_word(slot, KVSHM__SLOT_WRITING)
+    return record < kv->record_count && slot_word_of(kv, record) != 0 &&
+                   kvshm__slot_number(slot_word_of(kv, record)) == slot
                ? record
                : KVSHM__NO_RECORD;
+}
+
+/* Is the slot one of a page whose header is written anew? */
+static bool is_rewritten(const kvshm *kv, uint32_t slot, uint32_t record)
+{
+    return kvshm__owner_kind(owner_of(kv, slot)) == KVSHM__OWNER_WRITING && KVSHM__LOAD(&kv->slots[slot].record) == record &&
+           slot_word_of(kv, record) == kvshm__slot_word(slot, KVSHM__SLOT_WRITTEN);
 }
 
 /* ---- Lists ------------------------------------------------------------------------------------------------ */
@@ -123,15 +131,17 @@ uint32_t kvshm__slots_take(kvshm *kv, uint32_t record)
     return slot;
 }
 
-bool kvshm__slots_settle(kvshm *kv, uint32_t slot, uint64_t sum)
+bool kvshm__slots_settle(kvshm *kv, uint32_t slot, uint64_t sum, uint32_t flags)
 {
     uint32_t record = written_by(kv, slot);
 
-    if (record == KVSHM__NO_RECORD) {
+    if (record == KVSHM__NO_RECORD || owner_of(kv, slot) != owned_by_us(kv, KVSHM__OWNER_WRITING)) {
         kvshm__slots_fail(kv, slot);
         return false;
     }
-    kvshm__slots_load(kv, record, slot, sum);
+    bool anew = is_rewritten(kv, slot, record);
+    kvshm__slots_load(kv, record, slot, sum, flags);
+    KVSHM__ADD(&derived(kv)->slots_written, -(uint64_t)anew);
     return true;
 }
 
@@ -141,14 +151,31 @@ void kvshm__slots_fail(kvshm *kv, uint32_t slot)
 
     if (owner_of(kv, slot) != owned_by_us(kv, KVSHM__OWNER_WRITING))
         return; /* damage */
-    if (record != KVSHM__NO_RECORD)
+    if (record != KVSHM__NO_RECORD) {
+        KVSHM__ADD(&derived(kv)->slots_written, -(uint64_t)is_rewritten(kv, slot, record));
         set_slot_word(kv, record, 0);
+    }
     doom(kv, slot);
 }
 
-void kvshm__slots_load(kvshm *kv, uint32_t record, uint32_t slot, uint64_t sum)
+void kvshm__slots_rewrite(kvshm *kv, uint32_t record)
+{
+    uint32_t slot = kvshm__slot_number(slot_word_of(kv, record));
+
+    KVSHM__STORE(&kv->slots[slot].record, record);
+    set_owner(kv, slot, owned_by_us(kv, KVSHM__OWNER_WRITING));
+}
+
+bool kvshm__slots_rewritten(const kvshm *kv, uint32_t record)
+{
+    return kvshm__slots_whole(kv, record) &&
+           owner_of(kv, kvshm__slot_number(slot_word_of(kv, record))) != kvshm__owner_page(record);
+}
+
+void kvshm__slots_load(kvshm *kv, uint32_t record, uint32_t slot, uint64_t sum, uint32_t flags)
 {
     KVSHM__STORE(&kv->slots[slot].sum, sum);
+    KVSHM__STORE(&kv->slots[slot].flags, flags);
     set_owner(kv, slot, kvshm__owner_page(record));
     set_slot_word(kv, record, kvshm__slot_word(slot, KVSHM__SLOT_WRITTEN));
     KVSHM__ADD(&derived(kv)->slots_written, 1);
@@ -165,13 +192,13 @@ bool kvshm__slots_whole(const kvshm *kv, uint32_t record)
     uint32_t slot = kvshm__slot_number(word);
 
     return kvshm__slot_state(word) == KVSHM__SLOT_WRITTEN && slot < kv->slot_count &&
-           owner_of(kv, slot) == kvshm__owner_page(record);
+           (owner_of(kv, slot) == kvshm__owner_page(record) || is_rewritten(kv, slot, record));
 }
 
 void kvshm__slots_drop(kvshm *kv, uint32_t record)
 {
     uint32_t slot = kvshm__slot_number(slot_word_of(kv, record));
-    bool whole = kvshm__slots_whole(kv, record);
+    bool whole = kvshm__slots_whole(kv, record), rewritten = whole && is_rewritten(kv, slot, record);
 
     if (slot_word_of(kv, record) == 0)
         return;
@@ -179,6 +206,8 @@ void kvshm__slots_drop(kvshm *kv, uint32_t record)
     if (!whole)
         return;
     KVSHM__ADD(&derived(kv)->slots_written, -1);
+    if (rewritten) /* whoever does it finds that out */
+        return;
     if (KVSHM__LOAD(&kv->records[record].epoch) == (uint32_t)KVSHM__LOAD(&kv->header->epoch))
         doom(kv, slot);
     else
@@ -300,9 +329,12 @@ static void sweep_slot(kvshm *kv, uint32_t slot, struct verdict *v)
         v->dead = !kvshm__client_alive(kv, client);
         v->quiet = v->dead && kvshm__client_quiet(kv, client);
     }
-    if (v->dead && record != KVSHM__NO_RECORD)
+    bool rewritten = record != KVSHM__NO_RECORD && is_rewritten(kv, slot, record);
+    if (v->dead && record != KVSHM__NO_RECORD && !rewritten)
         set_slot_word(kv, record, 0);
-    if (v->quiet)
+    if (v->quiet && rewritten) /* one header or the other stands there */
+        set_owner(kv, slot, kvshm__owner_page(record));
+    else if (v->quiet)
         doom(kv, slot);
 }
 
@@ -358,6 +390,9 @@ void kvshm__slots_rebuild(kvshm *kv)
         uint32_t record = (uint32_t)owner;
         switch ((int)kvshm__owner_kind(owner)) {
         case KVSHM__OWNER_WRITING:
+            record = KVSHM__LOAD(&kv->slots[slot].record);
+            written += record < kv->record_count && is_rewritten(kv, slot, record);
+            continue;
         case KVSHM__OWNER_ERASING:
             continue;
         case KVSHM__OWNER_PAGE:

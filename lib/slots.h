@@ -7,6 +7,7 @@
  * Invariants
  * G1  A slot is a page's if and only if its owner word names the record and the record's slot word names the slot as
  *     WRITTEN; only then are header and payload of that page on the device.
+ *     While its header is written anew the owner word names who does it instead.
  * G2  What a client is writing or erasing stays its own until it says that it is done, or, after its death, until its
  *     quiet byte has fallen: the device may still be at it.
  * G3  A header that may stand in the file counts at the next start. So a slot whose page goes is doomed, and is free only
@@ -74,14 +75,29 @@ uint32_t kvshm__slots_take(kvshm *kv, uint32_t record);
  * This client has written header and payload of this checksum: the slot is the page's, if that still wants it; else it is
  * doomed. false: the latter.
  */
-bool kvshm__slots_settle(kvshm *kv, uint32_t slot, uint64_t sum);
+bool kvshm__slots_settle(kvshm *kv, uint32_t slot, uint64_t sum, uint32_t flags);
 
 /* It could not, or not all of it. */
 void kvshm__slots_fail(kvshm *kv, uint32_t slot);
 
 /* The slot was the page's when the file was opened; or no page of the arena is in it, though its header is good. */
-void kvshm__slots_load(kvshm *kv, uint32_t record, uint32_t slot, uint64_t sum);
+void kvshm__slots_load(kvshm *kv, uint32_t record, uint32_t slot, uint64_t sum, uint32_t flags);
 void kvshm__slots_refuse(kvshm *kv, uint32_t slot);
+
+/* The flags of the header in the page's slot. */
+static inline uint32_t kvshm__slots_flags(const kvshm *kv, uint32_t record)
+{
+    uint32_t slot = kvshm__slot_number(KVSHM__LOAD(&kv->records[record].slot));
+
+    return slot < kv->slot_count ? KVSHM__LOAD(&kv->slots[slot].flags) : 0;
+}
+
+/*
+ * The header in the page's slot is written anew by this client from now on, until it settles or fails; the slot is the page's
+ * all the time. Not while somebody does that already.
+ */
+void kvshm__slots_rewrite(kvshm *kv, uint32_t record);
+bool kvshm__slots_rewritten(const kvshm *kv, uint32_t record);
 
 /* The record has no slot any more, since its page goes. Whoever writes it finds that out when it is done. */
 void kvshm__slots_drop(kvshm *kv, uint32_t record);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "ages.h"
 #include "client.h"
 #include "evict.h"
 #include "frames.h"
@@ -12,7 +13,7 @@
 #include "sys.h"
 
 /* Entries looked at for pages to be written; and pages that one chain may have waiting. */
-#define LOOK_MAX 8192
+#define LOOK_MAX 1024
 #define CHAIN_MAX 4096
 
 static enum kvshm_place_state state_of(const kvshm *kv, uint32_t record)
@@ -61,16 +62,6 @@ static uint64_t available(const kvshm *kv)
     return free_slots > kept_free ? free_slots - kept_free : 0;
 }
 
-/* A page that is in memory too does without its slot. */
-static void forget_copy(kvshm *kv, uint32_t slot)
-{
-    uint64_t owner = KVSHM__LOAD(&kv->slots[slot].owner);
-
-    if (kvshm__owner_kind(owner) == KVSHM__OWNER_PAGE && (uint32_t)owner < kv->record_count &&
-        published(kv, (uint32_t)owner) && kvshm__slots_whole(kv, (uint32_t)owner))
-        kvshm__slots_drop(kv, (uint32_t)owner);
-}
-
 void kvshm__spill_make_room(kvshm *kv, unsigned n)
 {
     uint64_t kept_free = kv->slot_count - allowed(kv);
@@ -79,16 +70,16 @@ void kvshm__spill_make_room(kvshm *kv, unsigned n)
     if (n > 0)
         kvshm__count(kv, KVSHM__CNT_spill_full, 1);
     while (kvshm__slots_free(kv) + kvshm__slots_doomed(kv) < kept_free + n &&
-           (record = kvshm__recency_oldest_spilled(kv)) != KVSHM__NO_RECORD) {
+           (record = kvshm__ages_first(kv, KVSHM__AGES_LEFT)) != KVSHM__NO_RECORD) {
         kvshm__evict_drop_entry(kv, record);
         kvshm__count(kv, KVSHM__CNT_evicted_entries, 1);
     }
-    for (uint32_t slot = kv->slot_count; slot-- > 0 && kvshm__slots_free(kv) + kvshm__slots_doomed(kv) < kept_free;)
-        forget_copy(kv, slot);
+    while (kvshm__slots_free(kv) + kvshm__slots_doomed(kv) < kept_free && kvshm__evict_oldest(kv))
+        continue;
     kvshm__evict_sweep_limbo(kv);
 }
 
-static void fill_header(const kvshm *kv, uint32_t record, uint32_t slot, struct kvshm_slot_header *h)
+void kvshm__spill_header(const kvshm *kv, uint32_t record, uint32_t slot, struct kvshm_slot_header *h)
 {
     struct kvshm_record *r = &kv->records[record];
     uint32_t length = KVSHM__LOAD(&r->length), parent = kvshm__pages_parent(kv, record);
@@ -109,7 +100,7 @@ static void fill_header(const kvshm *kv, uint32_t record, uint32_t slot, struct 
     h->length = length & KVSHM__LENGTH;
     h->depth = KVSHM__LOAD(&r->depth);
     h->stamp = KVSHM__LOAD(&r->stamp);
-    h->payload_sum = KVSHM__LOAD(&kv->ages[record].sum);
+    h->payload_sum = kvshm__slots_written(kv, record) ? KVSHM__LOAD(&kv->slots[slot].sum) : KVSHM__LOAD(&kv->ages[record].sum);
     for (uint32_t i = 0; i < kvshm__slot_words(h->flags, h->length); i++)
         h->words[i] = KVSHM__LOAD(&words[i]);
 }
@@ -121,7 +112,7 @@ static bool pick_page(kvshm *kv, uint32_t record, struct kvshm__move *move, void
 
     if (slot == KVSHM__NO_SLOT)
         return false;
-    fill_header(kv, record, slot, header);
+    kvshm__spill_header(kv, record, slot, header);
     *move = (struct kvshm__move){
         .record = record,
         .frame = kvshm__place_frame(place),
@@ -129,6 +120,7 @@ static bool pick_page(kvshm *kv, uint32_t record, struct kvshm__move *move, void
         .seq = KVSHM__LOAD(&kv->records[record].seq),
         .place = place,
         .sum = KVSHM__LOAD(&kv->ages[record].sum),
+        .flags = ((const struct kvshm_slot_header *)header)->flags,
     };
     return true;
 }
@@ -156,29 +148,51 @@ static int pick_chain(kvshm *kv, uint32_t record, struct kvshm__move *moves, uns
     return (int)picked;
 }
 
-unsigned kvshm__spill_pick(kvshm *kv, struct kvshm__move *moves, unsigned max, void *headers, uint32_t header_stride,
-                           bool all, int *hindered)
+/* Does the file not say yet that an entry ends at this page? */
+static bool is_unnamed(const kvshm *kv, uint32_t record)
 {
-    unsigned n = 0;
-    uint64_t stamp;
-    uint32_t record;
+    return kvshm__slots_whole(kv, record) && !(kvshm__slots_flags(kv, record) & KVSHM__SLOT_ENTRY);
+}
 
-    *hindered = 0;
-    for (uint32_t i = 0; n < max && (all || i < LOOK_MAX); i++) {
-        record = kvshm__recency_oldest(kv, &stamp);
+/* Is it better to wait with this entry: it is used, or not worth it yet? */
+static bool may_wait(const kvshm *kv, uint32_t record, enum kvshm__spill_zeal zeal)
+{
+    return (zeal < KVSHM__SPILL_ALL && !admitted(kv, record)) || (zeal == KVSHM__SPILL_AHEAD && kvshm__ages_used(kv, record));
+}
+
+unsigned kvshm__spill_pick(kvshm *kv, struct kvshm__move *moves, unsigned max, void *headers, uint32_t header_stride,
+                           enum kvshm__spill_zeal zeal, struct kvshm__spill_rest *rest)
+{
+    uint32_t last = kvshm__ages_last(kv, KVSHM__AGES_UNWRITTEN), record = KVSHM__NO_RECORD;
+    unsigned n = 0;
+
+    *rest = (struct kvshm__spill_rest){.unnamed = KVSHM__NO_RECORD};
+    for (uint32_t i = 0; n < max && record != last && (zeal == KVSHM__SPILL_ALL || i < LOOK_MAX); i++) {
+        record = kvshm__ages_first(kv, KVSHM__AGES_UNWRITTEN);
         if (record == KVSHM__NO_RECORD)
             break;
-        if (all || admitted(kv, record)) {
-            int got = pick_chain(kv, record, moves + n, max - n, (char *)headers + (size_t)n * header_stride, header_stride);
-            if (got < 0)
-                *hindered = got;
-            if (got == -ENOSPC)
-                break;
-            n += got > 0 ? (unsigned)got : 0;
+        if (may_wait(kv, record, zeal)) {
+            kvshm__ages_append(kv, record, KVSHM__AGES_UNWRITTEN);
+            continue;
         }
-        kvshm__recency_set_aside(kv);
+        int got = pick_chain(kv, record, moves + n, max - n, (char *)headers + (size_t)n * header_stride, header_stride);
+        if (got == -ENOSPC) {
+            rest->hindered = got;
+            break;
+        }
+        if (got == 0 && is_unnamed(kv, record) && rest->unnamed == KVSHM__NO_RECORD) {
+            rest->unnamed = record;
+            rest->unnamed_seq = KVSHM__LOAD(&kv->records[record].seq);
+        }
+        if (got == 0 && kvshm__slots_written(kv, record) && !is_unnamed(kv, record)) {
+            kvshm__ages_remove(kv, record);
+            continue;
+        }
+        if (got == -EAGAIN)
+            rest->hindered = got;
+        n += got > 0 ? (unsigned)got : 0;
+        kvshm__ages_append(kv, record, KVSHM__AGES_UNWRITTEN); /* to be looked at again, when it is written */
     }
-    kvshm__recency_take_back(kv);
     return n;
 }
 
@@ -187,7 +201,7 @@ void kvshm__spill_settle(kvshm *kv, const struct kvshm__move *move)
     if (move->result < 0) {
         kvshm__slots_fail(kv, move->slot);
         kvshm__count(kv, KVSHM__CNT_spill_failures, 1);
-    } else if (kvshm__slots_settle(kv, move->slot, move->sum)) {
+    } else if (kvshm__slots_settle(kv, move->slot, move->sum, move->flags)) {
         kvshm__count(kv, KVSHM__CNT_spilled_pages, 1);
         kvshm__evict_part_page(kv, move->record);
     }
@@ -311,6 +325,18 @@ static void give_up_below(kvshm *kv, uint32_t record)
         if (last)
             return;
     }
+}
+
+void kvshm__spill_lost(kvshm *kv, uint32_t slot)
+{
+    uint32_t record = KVSHM__LOAD(&kv->slots[slot].record);
+    bool its = record < kv->record_count && kvshm__slots_whole(kv, record) &&
+               kvshm__slot_number(KVSHM__LOAD(&kv->records[record].slot)) == slot;
+
+    kvshm__count(kv, KVSHM__CNT_spill_failures, 1);
+    kvshm__slots_fail(kv, slot);
+    if (its && kvshm__place_pending(KVSHM__LOAD(&kv->records[record].place)))
+        give_up_below(kv, record);
 }
 
 static void unclaim(kvshm *kv, const struct kvshm__move *move)

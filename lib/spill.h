@@ -24,6 +24,7 @@ struct kvshm__move {
     uint64_t seq;         /* of the record */
     uint64_t place;       /* as it was claimed */
     uint64_t sum;         /* of the payload */
+    uint32_t flags;       /* of the header */
     int result;           /* of the transfer: 0 or -errno */
 };
 
@@ -38,15 +39,31 @@ bool kvshm__spill_wanted(const kvshm *kv, bool high);
  */
 void kvshm__spill_make_room(kvshm *kv, unsigned n);
 
+/* What is written: of those that were not used since they were looked at last, of any, or all that is in memory. */
+enum kvshm__spill_zeal { KVSHM__SPILL_AHEAD, KVSHM__SPILL_URGENT, KVSHM__SPILL_ALL };
+
+/* What could not be picked. */
+struct kvshm__spill_rest {
+    int hindered;         /* -EAGAIN: other clients are at some; -ENOSPC: there was no slot for some; 0 */
+    uint32_t unnamed;     /* a page whose header has to be written anew, and its sequence; KVSHM__NO_RECORD: none */
+    uint64_t unnamed_seq;
+};
+
 /*
- * Take slots for at most max pages that are in memory alone, those of the oldest first, or any (all). *hindered:
- * -EAGAIN, other clients are at some, or -ENOSPC, there was no slot for some, else 0. headers has a header_stride for each, which is filled but for magic and checksum. How many.
+ * Take slots for at most max pages that are in memory alone, those of entries that wait longest first. headers has a
+ * header_stride for each, which is filled but for magic and checksum. How many.
  */
 unsigned kvshm__spill_pick(kvshm *kv, struct kvshm__move *moves, unsigned max, void *headers, uint32_t header_stride,
-                           bool all, int *hindered);
+                           enum kvshm__spill_zeal zeal, struct kvshm__spill_rest *rest);
+
+/* What the header of the page in this slot is to say, but for magic and checksum. All else of it is 0 before. */
+void kvshm__spill_header(const kvshm *kv, uint32_t record, uint32_t slot, struct kvshm_slot_header *header);
 
 /* In the order in which they were picked. */
 void kvshm__spill_settle(kvshm *kv, const struct kvshm__move *move);
+
+/* The header of a page's slot could not be written anew, so that nothing is known to be there: it is in memory alone, or gone. */
+void kvshm__spill_lost(kvshm *kv, uint32_t slot);
 
 /* ---- From the file ---------------------------------------------------------------------------------------- */
 

@@ -622,6 +622,11 @@ int kvshm__spill_erase(const struct kvshm__spill_file *file, uint64_t slot, unsi
     return code;
 }
 
+int kvshm__spill_header_write(const struct kvshm__spill_file *file, const struct kvshm_slot_header *header)
+{
+    return write_all(file->fd, header, file->shape.header_stride, kvshm__spill_header_offset(&file->shape, header->slot));
+}
+
 /* ---- The sweep ---------------------------------------------------------------------------------------------- */
 
 static bool is_erased(const struct kvshm_slot_header *header)

@@ -110,6 +110,9 @@ uint64_t kvshm__payload_sum(const void *payload, uint64_t page_bytes);
 /* Nothing stands at n slots from this one on any more; durable with the next sync. 0 or -errno. */
 int kvshm__spill_erase(const struct kvshm__spill_file *file, uint64_t slot, unsigned n);
 
+/* A header that is sealed goes to its slot, durable with the next sync. 0 or -errno. */
+int kvshm__spill_header_write(const struct kvshm__spill_file *file, const struct kvshm_slot_header *header);
+
 /* What a sweep saw. */
 struct kvshm__spill_swept {
     uint64_t valid, erased;

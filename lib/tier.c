@@ -128,7 +128,7 @@ static void serve_wish(struct kvshm__tier *t)
     while (code == 1) {
         code = kvshm__batch_restore(&t->batch, wish->record, wish->seq, false);
         if (code == -ENOBUFS) { /* first what would be dropped else goes to the file */
-            code = kvshm__batch_spill(&t->batch, false);
+            code = kvshm__batch_spill(&t->batch, KVSHM__SPILL_URGENT);
             code = code > 0 ? 1 : code == -EAGAIN ? code : kvshm__batch_restore(&t->batch, wish->record, wish->seq, true);
         }
     }
@@ -171,7 +171,11 @@ static int spill_some(struct kvshm__tier *t, bool flush, bool needed, unsigned *
     int code = 0;
 
     if (flush || needed || *send > 0 || kvshm__spill_wanted(t->kv, true))
-        code = kvshm__batch_spill(&t->batch, flush);
+        code = kvshm__batch_spill(&t->batch, flush                ? KVSHM__SPILL_ALL
+                                             : needed || *send > 0 ? KVSHM__SPILL_URGENT
+                                                                   : KVSHM__SPILL_AHEAD);
+    if (flush && t->batch.failed < 0)
+        code = t->batch.failed;
     *send = send_away(t->kv, *send);
     return code;
 }
@@ -435,15 +439,33 @@ int kvshm__tier_without(kvshm *kv)
                        "what is in the file can be forgotten or replaced only by a handle with it", kv->name);
 }
 
+/* Waits for others end when nothing moves for stall_ms. */
+struct patience {
+    uint64_t limit_ns, moved_ns;
+};
+
+static struct patience patience(const kvshm *kv)
+{
+    return (struct patience){.limit_ns = KVSHM__LOAD(&kv->header->settings.stall_ms) * 1000000, .moved_ns = now_ns()};
+}
+
+/* false: it is over. */
+static bool wait_more(const struct patience *p)
+{
+    if (now_ns() - p->moved_ns > p->limit_ns)
+        return false;
+    kvshm__sys.sleep_ns(POLL_NS / 10);
+    return true;
+}
+
 static int stalled(kvshm *kv, uint64_t client)
 {
-    char who[128];
+    char who[KVSHM__CLIENT_WORDS];
 
-    kvshm__client_describe(kv, client, who, sizeof(who));
     return kvshm__fail(KVSHM_E_STALLED,
                        "pages are gone from the memory of arena %s, but not from its spill file: client %llu, %s, has not "
                        "ended what it began before; continue that process (SIGCONT) or kill it, then call again",
-                       kv->name, (unsigned long long)client, who);
+                       kv->name, (unsigned long long)client, kvshm__client_describe(kv, client, who, sizeof(who)));
 }
 
 /* -EAGAIN: not yet; *client is whom it waits for. */
@@ -461,7 +483,8 @@ static int passed(kvshm *kv, const struct kvshm__slots_mark *mark, uint64_t *cli
 int kvshm__tier_pass(kvshm *kv, const struct kvshm__slots_mark *mark)
 {
     struct kvshm__tier *t = kv->tier;
-    uint64_t limit = KVSHM__LOAD(&kv->header->settings.stall_ms) * 1000000, moved = now_ns(), client;
+    struct patience p = patience(kv);
+    uint64_t client;
     int code;
 
     if (!t)
@@ -471,13 +494,24 @@ int kvshm__tier_pass(kvshm *kv, const struct kvshm__slots_mark *mark)
         if (n < 0)
             return kvshm__fail(n, "spill file %s: slots of pages that went: %s", t->path, kvshm_strerror(n));
         if (n > 0)
-            moved = now_ns();
-        else if (now_ns() - moved > limit)
+            p.moved_ns = now_ns();
+        else if (!wait_more(&p))
             return stalled(kv, client);
-        else
-            kvshm__sys.sleep_ns(POLL_NS / 10);
     }
     return code < 0 ? code : sync_file(t);
+}
+
+int kvshm__tier_rename(kvshm *kv, uint32_t record, uint64_t seq)
+{
+    struct kvshm__tier *t = kv->tier;
+    struct patience p = patience(kv);
+    int code;
+
+    while ((code = kvshm__batch_rename(&t->batch, record, seq)) == -EAGAIN) {
+        if (!wait_more(&p))
+            return stalled(kv, 0);
+    }
+    return code < 0 ? kvshm__fail(code, "spill file %s: header of a page: %s", t->path, kvshm_strerror(code)) : 0;
 }
 
 int kvshm__tier_epoch(kvshm *kv, uint64_t seen, uint64_t *epoch)

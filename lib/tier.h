@@ -45,6 +45,9 @@ int kvshm__tier_wait_room(kvshm *kv, uint64_t deadline_ns);
 /* Everything that is resident is written, and on the device. 0 or -errno. */
 int kvshm__tier_flush(kvshm *kv);
 
+/* With nothing locked: the file says of a page whether an entry ends at it, as memory does. 0, KVSHM_E_STALLED, or -errno. */
+int kvshm__tier_rename(kvshm *kv, uint32_t record, uint64_t seq);
+
 /*
  * With nothing locked: wait until what went from memory before the mark is gone from the file, durably; helps. 0,
  * KVSHM_E_STALLED: another client did not go on for stall_ms; KVSHM_E_NOSPILL: this handle has no file; or -errno.
