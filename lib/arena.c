@@ -78,6 +78,9 @@ static void free_private(kvshm *kv)
         kvshm__private_free(kv);
 }
 
+/* How long the kernel may take to end the transfers of a process that was killed (a second was seen), and some more. */
+#define LANDING_NS UINT64_C(5000000000)
+
 /* Undo whatever there is of a handle of this process. */
 static void take_down(kvshm *kv)
 {
@@ -348,6 +351,18 @@ static int open_spill(struct kvshm__config *config, struct kvshm__spill_file *fi
     return code;
 }
 
+/* Whoever used the file may have died a moment ago, with transfers in flight. */
+static int adopt_when_landed(struct kvshm__spill_file *file, const struct kvshm__config *config, const kvshm *kv)
+{
+    uint64_t end = kvshm__sys.monotonic_ns() + LANDING_NS;
+    int code;
+
+    while ((code = kvshm__spill_adopt(file, config->spill_path, kv->fixed->arena_id)) == -EBUSY &&
+           kvshm__sys.monotonic_ns() < end)
+        kvshm__sys.sleep_ns(LANDING_NS / 500);
+    return code;
+}
+
 /* The arena is up, and has no name yet: the file is its own, and what it holds is there. */
 static int adopt_spill(kvshm *kv, const struct kvshm__config *config, struct kvshm__spill_file *file)
 {
@@ -360,7 +375,7 @@ static int adopt_spill(kvshm *kv, const struct kvshm__config *config, struct kvs
         code = kvshm__fail(-EINVAL, "config.max_clients is %u, and %s was made for %u; ask for no more", kv->max_clients,
                            config->spill_path, file->shape.epochs);
     if (code == 0)
-        code = kvshm__spill_adopt(file, config->spill_path, kv->fixed->arena_id);
+        code = adopt_when_landed(file, config, kv);
     if (code == 0)
         code = kvshm__spill_epoch_read(file, &epoch);
     if (code == 0) {
@@ -638,14 +653,24 @@ int kvshm_detach(kvshm *kv)
 
 /* ---- Unlink, list ------------------------------------------------------------------------------------ */
 
-/* -EBUSY, with the names of the living if the arena can be read so far. */
+/*
+ * -EBUSY, with the names of the living if the arena can be read so far. If none lives, transfers of the dead are in flight:
+ * 0, when they have landed soon.
+ */
 static int busy(kvshm *kv)
 {
     struct kvshm__config none;
     char alive[3 * KVSHM__CLIENT_WORDS] = "";
+    uint64_t end = kvshm__sys.monotonic_ns() + LANDING_NS;
 
-    if (kvshm__config_expect(NULL, &none) == 0 && bring_up(kv, &none, KVSHM_RDONLY, kv->name) == 0)
+    if (kvshm__config_expect(NULL, &none) == 0 && bring_up(kv, &none, KVSHM_RDONLY, kv->name) == 0) {
+        while (kvshm__client_count_alive(kv) == 0 && kvshm__sys.monotonic_ns() < end) {
+            if (kvshm__client_any(kv->fd) == 0)
+                return 0;
+            kvshm__sys.sleep_ns(LANDING_NS / 500);
+        }
         kvshm__client_describe_alive(kv, alive, sizeof(alive));
+    }
     return kvshm__fail(-EBUSY,
                        "arena %s has living clients: %s; stop them, or force it with KVSHM_FORCE "
                        "(kvshmctl rm --force)",
@@ -665,8 +690,8 @@ static int remove_opened(kvshm *kv, int dir, unsigned flags)
     if (code == 0 && (flags & KVSHM_FORCE) == 0) {
         code = kvshm__client_any(kv->fd);
         if (code > 0)
-            return busy(kv);
-        if (code < 0)
+            code = busy(kv);
+        else if (code < 0)
             return kvshm__fail(code, "locks of arena %s: %s", kv->name, kvshm_strerror(code));
     }
     return code == 0 ? kvshm__place_remove(dir, kv->name, kv->fd) : code;

@@ -324,11 +324,11 @@ static bool drop_batch(kvshm *kv, uint64_t n)
 
 /*
  * The oldest that claims memory gives its claim up, and its pages that nobody else claims leave. false: its page is in
- * memory alone.
+ * memory alone, or the file does not know the entry.
  */
 static bool leave(kvshm *kv, uint32_t record, uint64_t stamp)
 {
-    if (!kvshm__slots_written(kv, record) && !has_child(kv, record, false))
+    if (kvshm__slots_unnamed(kv, record) || (!kvshm__slots_written(kv, record) && !has_child(kv, record, false)))
         return false;
     kvshm__recency_give_up(kv, record);
     part_upwards(kv, record, stamp);

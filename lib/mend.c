@@ -106,6 +106,8 @@ static void finish_sequences(kvshm *kv)
             KVSHM__STORE_REL(&r->seq, KVSHM__LOAD(&r->seq) + 1);
         if (state_of(kv, record) > (kv->slots ? KVSHM__PLACE_PARTING : KVSHM__PLACE_AWAY))
             KVSHM__STORE_REL(&r->place, KVSHM__LOAD(&r->place) >> 32 << 32);
+        if (state_of(kv, record) == KVSHM__PLACE_PARTING && !has_frame(kv, record))
+            kvshm__pages_spilled(kv, record);
         progress(kv, record);
     }
 }
@@ -269,6 +271,7 @@ static void count_all(kvshm *kv)
             (kvshm__owner_kind(owner) == KVSHM__OWNER_FREE && owner != KVSHM__OWNER_FREE) ||
             (kvshm__owner_kind(owner) == KVSHM__OWNER_PAGE &&
              (record >= kv->record_count || state_of(kv, record) == KVSHM__PLACE_NONE ||
+              state_of(kv, record) == KVSHM__PLACE_SPILLED ||
               kvshm__place_frame(KVSHM__LOAD(&kv->records[record].place)) != frame)))
             KVSHM__STORE_REL(&kv->owners[frame].owner, KVSHM__OWNER_FREE);
         progress(kv, frame);

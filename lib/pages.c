@@ -344,6 +344,11 @@ void kvshm__pages_load(kvshm *kv, uint32_t record)
     KVSHM__ADD(&tier(kv)->pages_spilled, 1);
 }
 
+void kvshm__pages_spilled(kvshm *kv, uint32_t record)
+{
+    store_place(kv, record, moved(KVSHM__LOAD(&kv->records[record].place), 0, KVSHM__PLACE_SPILLED));
+}
+
 void kvshm__pages_claim(kvshm *kv, uint32_t record, uint32_t frame)
 {
     move(kv, record, frame, KVSHM__PLACE_RESTORING);

@@ -92,6 +92,9 @@ bool kvshm__pages_part(kvshm *kv, uint32_t record);
 /* PARTING or RESTORING -> SPILLED. The frame's owner word has been given back before. */
 void kvshm__pages_spill(kvshm *kv, uint32_t record);
 
+/* PARTING -> SPILLED, of a page whose frame was given back before a death; for a rebuild: no list and no count is right. */
+void kvshm__pages_spilled(kvshm *kv, uint32_t record);
+
 /* NONE -> SPILLED, of a page that was just written to its record, and whose slot word says where it is. */
 void kvshm__pages_load(kvshm *kv, uint32_t record);
 

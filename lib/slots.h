@@ -22,6 +22,7 @@
 #define KVSHM_SLOTS_H
 
 #include "pages.h"
+#include "spill_layout.h"
 
 #define KVSHM__NO_SLOT UINT32_MAX
 
@@ -90,6 +91,13 @@ static inline uint32_t kvshm__slots_flags(const kvshm *kv, uint32_t record)
     uint32_t slot = kvshm__slot_number(KVSHM__LOAD(&kv->records[record].slot));
 
     return slot < kv->slot_count ? KVSHM__LOAD(&kv->slots[slot].flags) : 0;
+}
+
+/* Is the page in the file, which does not say that an entry ends there? */
+static inline bool kvshm__slots_unnamed(const kvshm *kv, uint32_t record)
+{
+    return kvshm__slots_written(kv, record) && KVSHM__LOAD(&kv->records[record].stamp) != 0 &&
+           !(kvshm__slots_flags(kv, record) & KVSHM__SLOT_ENTRY);
 }
 
 /*

@@ -148,12 +148,6 @@ static int pick_chain(kvshm *kv, uint32_t record, struct kvshm__move *moves, uns
     return (int)picked;
 }
 
-/* Does the file not say yet that an entry ends at this page? */
-static bool is_unnamed(const kvshm *kv, uint32_t record)
-{
-    return kvshm__slots_whole(kv, record) && !(kvshm__slots_flags(kv, record) & KVSHM__SLOT_ENTRY);
-}
-
 /* Is it better to wait with this entry: it is used, or not worth it yet? */
 static bool may_wait(const kvshm *kv, uint32_t record, enum kvshm__spill_zeal zeal)
 {
@@ -180,11 +174,11 @@ unsigned kvshm__spill_pick(kvshm *kv, struct kvshm__move *moves, unsigned max, v
             rest->hindered = got;
             break;
         }
-        if (got == 0 && is_unnamed(kv, record) && rest->unnamed == KVSHM__NO_RECORD) {
+        if (got == 0 && kvshm__slots_unnamed(kv, record) && rest->unnamed == KVSHM__NO_RECORD) {
             rest->unnamed = record;
             rest->unnamed_seq = KVSHM__LOAD(&kv->records[record].seq);
         }
-        if (got == 0 && kvshm__slots_written(kv, record) && !is_unnamed(kv, record)) {
+        if (got == 0 && kvshm__slots_written(kv, record) && !kvshm__slots_unnamed(kv, record)) {
             kvshm__ages_remove(kv, record);
             continue;
         }

@@ -51,6 +51,7 @@ MODULE_TESTS = \
 	tests/check_spill_file \
 	tests/check_sys \
 	tests/check_threads \
+	tests/check_tier_mend \
 	tests/check_tokens \
 	tests/check_tsan \
 	tests/check_validate \
@@ -147,6 +148,9 @@ tests_check_pauseless_SOURCES = \
 	tests/step.c \
 	tests/step.h
 
+tests_check_tier_mend_CPPFLAGS = $(AM_CPPFLAGS) -DKVSHM_STEP
+tests_check_tier_mend_LDADD = $(STEPPED)
+
 tests_check_between_CPPFLAGS = $(AM_CPPFLAGS) -DKVSHM_STEP
 tests_check_between_LDADD = $(STEPPED)
 
@@ -229,6 +233,8 @@ check_LTLIBRARIES = tests/libsupport.la
 tests_libsupport_la_SOURCES = \
 	tests/audit.c \
 	tests/audit.h \
+	tests/audit_look.h \
+	tests/audit_tier.c \
 	tests/host.c \
 	tests/host.h \
 	tests/inside.c \
@@ -241,6 +247,7 @@ tests_libsupport_la_SOURCES = \
 check_LTLIBRARIES += tests/libstepped.la
 tests_libstepped_la_CPPFLAGS = $(AM_CPPFLAGS) -DKVSHM_STEP
 tests_libstepped_la_SOURCES = \
+	lib/ages.c \
 	lib/cache.c \
 	lib/evict.c \
 	lib/frames.c \
@@ -251,6 +258,8 @@ tests_libstepped_la_SOURCES = \
 	lib/pages.c \
 	lib/reap.c \
 	lib/recency.c \
+	lib/slots.c \
+	lib/spill.c \
 	lib/writer.c
 
 # The same threads on libraries in each of which one thing is wrong, for check_tsan: copies of single files of the library,
