@@ -23,19 +23,18 @@
 #include <unistd.h>
 
 #include "backing.h"
+#include "adopt.h"
 #include "client.h"
 #include "config.h"
 #include "fork.h"
 #include "frames.h"
 #include "limit.h"
-#include "load.h"
 #include "mend.h"
 #include "message.h"
 #include "place.h"
 #include "private.h"
 #include "recency.h"
 #include "segment.h"
-#include "spill_file.h"
 #include "sys.h"
 #include "tier.h"
 #include "validate.h"
@@ -77,9 +76,6 @@ static void free_private(kvshm *kv)
     if (kvshm__fork_remove(kv))
         kvshm__private_free(kv);
 }
-
-/* How long the kernel may take to end the transfers of a process that was killed (a second was seen), and some more. */
-#define LANDING_NS UINT64_C(5000000000)
 
 /* Undo whatever there is of a handle of this process. */
 static void take_down(kvshm *kv)
@@ -318,124 +314,40 @@ static void keep_path(kvshm *kv, const char *path)
         memcpy(kv->path, path, strlen(path) + 1);
 }
 
-/* ---- The spill file ---------------------------------------------------------------------------------- */
-
-static struct kvshm__spill_want spill_want(const struct kvshm__config *config)
-{
-    struct kvshm__spill_want want = {
-        .geometry = config->asked.geometry,
-        .page_bytes = config->page_bytes,
-        .budget_bytes = config->asked.spill_bytes,
-        .epochs = config->asked.max_clients,
-        .named_fingerprint = config->named_fingerprint,
-    };
-
-    memcpy(want.fingerprint, config->asked.fingerprint, sizeof(want.fingerprint));
-    return want;
-}
-
-/* Before the arena is made: the file that it will have, which may hold pages of an earlier one. */
-static int open_spill(struct kvshm__config *config, struct kvshm__spill_file *file)
-{
-    struct kvshm__spill_want want = spill_want(config);
-    int code;
-
-    file->fd = -1;
-    if (config->spill_path[0] == '\0')
-        return 0;
-    code = kvshm__spill_make(config->spill_path, &want, file);
-    if (code == -EEXIST)
-        code = kvshm__spill_open(config->spill_path, &want, file);
-    if (code == 0)
-        config->slots = file->shape.slots;
-    return code;
-}
-
-/* Whoever used the file may have died a moment ago, with transfers in flight. */
-static int adopt_when_landed(struct kvshm__spill_file *file, const struct kvshm__config *config, const kvshm *kv)
-{
-    uint64_t end = kvshm__sys.monotonic_ns() + LANDING_NS;
-    int code;
-
-    while ((code = kvshm__spill_adopt(file, config->spill_path, kv->fixed->arena_id)) == -EBUSY &&
-           kvshm__sys.monotonic_ns() < end)
-        kvshm__sys.sleep_ns(LANDING_NS / 500);
-    return code;
-}
-
-/* The arena is up, and has no name yet: the file is its own, and what it holds is there. */
-static int adopt_spill(kvshm *kv, const struct kvshm__config *config, struct kvshm__spill_file *file)
-{
-    uint64_t epoch;
-    int code = 0;
-
-    if (file->fd < 0)
-        return 0;
-    if (file->shape.epochs < kv->max_clients)
-        code = kvshm__fail(-EINVAL, "config.max_clients is %u, and %s was made for %u; ask for no more", kv->max_clients,
-                           config->spill_path, file->shape.epochs);
-    if (code == 0)
-        code = adopt_when_landed(file, config, kv);
-    if (code == 0)
-        code = kvshm__spill_epoch_read(file, &epoch);
-    if (code == 0) {
-        KVSHM__STORE_REL(&kv->header->epoch, epoch > 0 ? epoch : 1);
-        code = kvshm__mend_prepare(kv);
-    }
-    if (code == 0)
-        code = kvshm__load(kv, file);
-    if (code == 0)
-        code = kvshm__tier_open(kv, file, config->spill_path);
-    if (code < 0)
-        kvshm__spill_close(file);
-    return code;
-}
-
-/* The file that the caller, the environment or the creator names, if it is this arena's. */
-static int follow_spill(kvshm *kv, const struct kvshm__config *expect, unsigned flags)
-{
-    const char *path = expect->spill_path[0] != '\0' ? expect->spill_path : secure_getenv("KVSHM_SPILL");
-    struct kvshm__spill_file file;
-    int code;
-
-    if (kv->slot_count == 0 || kv->read_only || (flags & KVSHM_NOTIER))
-        return 0;
-    if (path == NULL)
-        path = kv->fixed->spill_path;
-    code = kvshm__spill_open(path, NULL, &file);
-    if (code == 0) {
-        code = kvshm__spill_follow(&file, path, kv->fixed->arena_id);
-        if (code < 0)
-            kvshm__spill_close(&file);
-    }
-    return code < 0 ? KVSHM_E_NOSPILL : kvshm__tier_open(kv, &file, path);
-}
-
 /* ---- Create, attach, open ---------------------------------------------------------------------------- */
+
+static int create_in_turn(kvshm *kv, struct kvshm__making *making, struct kvshm__config *config, unsigned flags)
+{
+    struct kvshm__spill_file file;
+    int code = kvshm__adopt_open(config, &file);
+
+    if (code == 0)
+        code = kvshm__segment_build(making, config, kvshm__recency_hardware(), &kv->fd);
+    if (code == 0)
+        code = bring_up(kv, config, flags, making->path);
+    if (code == 0)
+        code = kvshm__adopt(kv, config, &file);
+    if (code == 0)
+        code = kvshm__segment_publish(making, kv->fd);
+    if (code < 0)
+        kvshm__adopt_undo(kv, config, &file);
+    return code;
+}
 
 static int create(const char *name, struct kvshm__config *config, unsigned flags, kvshm **out)
 {
     struct kvshm__making making;
-    struct kvshm__spill_file file;
     kvshm *kv;
     int code = new_handle(name, &kv);
 
     if (code < 0)
         return code;
-    code = open_spill(config, &file);
-    if (code == 0)
-        code = kvshm__segment_build(&making, name, config, kvshm__recency_hardware(), &kv->fd);
+    code = kvshm__segment_begin(&making, name);
     if (code == 0) {
-        code = bring_up(kv, config, flags, making.path);
-        if (code == 0)
-            code = adopt_spill(kv, config, &file);
-        if (code == 0)
-            code = kvshm__segment_publish(&making, kv->fd);
+        code = create_in_turn(kv, &making, config, flags);
         kvshm__segment_end(&making);
     }
     if (code < 0) {
-        if (kv->tier == NULL)
-            kvshm__spill_close(&file);
         take_down(kv);
         return code;
     }
@@ -489,7 +401,7 @@ static int attach(const char *name, const struct kvshm__config *expect, unsigned
     if (code == 0)
         code = name_fingerprint(kv, expect);
     if (code == 0)
-        code = follow_spill(kv, expect, flags);
+        code = kvshm__adopt_follow(kv, expect, flags);
     if (code < 0) {
         take_down(kv);
         return code;
@@ -638,7 +550,9 @@ int kvshm_detach(kvshm *kv)
         free_private(kv);
         return 0;
     }
-    code = nobody_changes(kv); /* first: what such a call takes is seen, or the call is */
+    code = kvshm__tier_rest(kv);
+    if (code == 0)
+        code = nobody_changes(kv); /* first: what such a call takes is seen, or the call is */
     if (code == 0 && !kv->read_only)
         code = holds_nothing(kv);
     if (code < 0)
@@ -661,13 +575,13 @@ static int busy(kvshm *kv)
 {
     struct kvshm__config none;
     char alive[3 * KVSHM__CLIENT_WORDS] = "";
-    uint64_t end = kvshm__sys.monotonic_ns() + LANDING_NS;
+    uint64_t end = kvshm__sys.monotonic_ns() + KVSHM__LANDING_NS;
 
     if (kvshm__config_expect(NULL, &none) == 0 && bring_up(kv, &none, KVSHM_RDONLY, kv->name) == 0) {
         while (kvshm__client_count_alive(kv) == 0 && kvshm__sys.monotonic_ns() < end) {
             if (kvshm__client_any(kv->fd) == 0)
                 return 0;
-            kvshm__sys.sleep_ns(LANDING_NS / 500);
+            kvshm__sys.sleep_ns(KVSHM__LANDING_NS / 500);
         }
         kvshm__client_describe_alive(kv, alive, sizeof(alive));
     }

@@ -344,10 +344,16 @@ void kvshm__batch_open(struct kvshm__batch *b, kvshm *kv, const struct kvshm__sp
     pthread_mutex_init(&b->erasing, NULL);
 }
 
-void kvshm__batch_close(struct kvshm__batch *b)
+void kvshm__batch_rest(struct kvshm__batch *b)
 {
     if (b->ring)
         kvshm__ring_close(b->ring);
+    b->ring = NULL;
+}
+
+void kvshm__batch_close(struct kvshm__batch *b)
+{
+    kvshm__batch_rest(b);
     if (b->headers)
         kvshm__sys.unmap(b->headers, b->headers_bytes);
     pthread_mutex_destroy(&b->erasing);

@@ -29,7 +29,10 @@ struct kvshm__batch {
 /* The file is the batch's from now on. */
 void kvshm__batch_open(struct kvshm__batch *b, kvshm *kv, const struct kvshm__spill_file *file);
 
-/* The ring goes; the descriptor of the file stays. */
+/* The ring goes, in the thread that used it; it is made anew when it is needed. */
+void kvshm__batch_rest(struct kvshm__batch *b);
+
+/* All goes but the descriptor of the file. */
 void kvshm__batch_close(struct kvshm__batch *b);
 
 /*

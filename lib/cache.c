@@ -296,34 +296,38 @@ static uint64_t wait_limit_ns(const kvshm *kv)
     return ms > UINT64_MAX / 1000000 ? UINT64_MAX : ms * 1000000;
 }
 
-/* KVSHM_WAIT: until nothing is pending, or it failed, or time is up. */
-static int take_waiting(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest *quest, unsigned flags,
-                        struct kvshm_lease *lease)
+/* Wait until nothing is pending, or it failed, or limit_ns are over. false: it is pending still. */
+static bool wait_for_it(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest *quest, uint64_t limit_ns)
 {
-    uint64_t began = kvshm__sys.monotonic_ns(), limit = wait_limit_ns(kv), waited = 0;
-    struct kvshm__found wanted;
-    int outcome, came = 0;
+    uint64_t began = kvshm__sys.monotonic_ns(), waited = 0;
+    struct kvshm__walk walk;
+    uint64_t stamp;
 
-    for (;;) {
-        outcome = take(kv, prefix, quest, flags, lease, &wanted);
-        if (wanted.record == KVSHM__NO_RECORD || came < 0 || waited >= limit)
-            return outcome;
-        kvshm_release(kv, lease);
-        kvshm__lease_empty(lease);
-        came = kvshm__tier_wait_for(kv, wanted.record, wanted.seq, limit - waited);
+    while (settle(kv, quest->find, prefix, &walk, &stamp) != ABSENT && walk.pending_tokens > 0) {
+        if (waited >= limit_ns ||
+            kvshm__tier_wait_for(kv, walk.wanted.record, walk.wanted.seq, limit_ns - waited) < 0)
+            return false;
         waited = kvshm__sys.monotonic_ns() - began;
     }
+    return true;
 }
 
 static int find_and_take(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest *quest, unsigned flags,
                          struct kvshm_lease *lease)
 {
+    uint64_t limit_ns = (flags & KVSHM_WAIT) && kvshm__tier_has(kv) ? wait_limit_ns(kv) : 0;
+    bool waits = limit_ns > 0;
     struct kvshm__found wanted;
     int outcome;
 
-    if ((flags & KVSHM_WAIT) && kvshm__tier_has(kv))
-        return take_waiting(kv, prefix, quest, flags, lease);
-    outcome = take(kv, prefix, quest, flags, lease, &wanted);
+    for (;;) {
+        waits = waits && wait_for_it(kv, prefix, quest, limit_ns);
+        outcome = take(kv, prefix, quest, flags, lease, &wanted);
+        if (wanted.record == KVSHM__NO_RECORD || !waits)
+            break;
+        kvshm_release(kv, lease); /* what came has left again */
+        kvshm__lease_empty(lease);
+    }
     if (wanted.record != KVSHM__NO_RECORD) {
         kvshm__count(kv, KVSHM__CNT_pending_lookups, 1);
         kvshm__tier_want(kv, wanted.record, wanted.seq);
@@ -368,8 +372,10 @@ KVSHM_API bool kvshm_contains(kvshm *kv, const struct kvshm_prefix *prefix)
     struct kvshm__walk walk;
     uint64_t stamp;
 
-    return !check_handle(kv) && !check_prefix(prefix) &&
-           settle(kv, find_entry, prefix, &walk, &stamp) != ABSENT;
+    if (check_handle(kv) || check_prefix(prefix))
+        return false;
+    enum sight sight = settle(kv, find_entry, prefix, &walk, &stamp);
+    return sight == PRESENT || (sight == PENDING && kvshm__tier_has(kv));
 }
 
 /* ---- Leases ------------------------------------------------------------------------------------------------- */
@@ -570,6 +576,10 @@ static int no_space(kvshm *kv, uint32_t npages)
     if (npages > kv->frame_count)
         return kvshm__fail(-ENOSPC, "%u frames were asked for; arena %s has %u in all; ask for fewer or make a larger "
                            "arena", npages, kv->name, kv->frame_count);
+    if (kv->slots && !kvshm__tier_has(kv))
+        return kvshm__fail(-ENOSPC, "%u frames were asked for; those of arena %s are leased, reserved, or of pages that are "
+                           "not in the spill file yet, which a handle without it (KVSHM_NOTIER) leaves alone; attach with the "
+                           "file, or wait until others have written them", npages, kv->name);
     return kvshm__fail(-ENOSPC, "%u frames were asked for; arena %s has %u, of which %llu are free, %llu reserved, and "
                        "too many of the others leased; release leases or make a larger arena", npages, kv->name,
                        kv->frame_count, (unsigned long long)KVSHM__LOAD((kvshm_a64 *)&d->frames_free),

@@ -41,7 +41,8 @@ static bool read_entry(const kvshm *kv, uint32_t record, struct kvshm_entry *e)
     e->last_used = KVSHM__LOAD((kvshm_a64 *)&r->stamp);
     uint32_t length = KVSHM__LOAD((kvshm_a32 *)&r->length);
     bool there = e->last_used != 0 && !(seq & 1) &&
-                 kvshm__place_published(KVSHM__LOAD_ACQ((kvshm_a64 *)&r->place)) &&
+                 (kvshm__place_published(KVSHM__LOAD_ACQ((kvshm_a64 *)&r->place)) ||
+                  kvshm__place_pending(KVSHM__LOAD_ACQ((kvshm_a64 *)&r->place))) &&
                  KVSHM__LOAD((kvshm_a32 *)&r->epoch) == (uint32_t)KVSHM__LOAD(&kv->header->epoch);
     e->adapter_id = KVSHM__LOAD((kvshm_a64 *)&r->adapter_id);
     e->tenant = KVSHM__LOAD((kvshm_a64 *)&r->tenant);

@@ -360,6 +360,12 @@ static bool leave_batch(kvshm *kv, uint64_t n)
     return some;
 }
 
+bool kvshm__evict_admitted(const kvshm *kv, uint32_t record)
+{
+    return KVSHM__LOAD(&kv->header->settings.admission) != KVSHM_ADMIT_REUSED ||
+           KVSHM__LOAD(&kv->records[record].stamp) != KVSHM__LOAD(&kv->records[record].policy);
+}
+
 int64_t kvshm__evict_lru(kvshm *kv, bool pass_over)
 {
     uint64_t stamp;
@@ -373,8 +379,10 @@ int64_t kvshm__evict_lru(kvshm *kv, bool pass_over)
         return 0;
     if (pass_over)
         leave_batch(kv, 1);
-    else if (!leave(kv, record, stamp))
+    else if (!leave(kv, record, stamp) && kvshm__evict_admitted(kv, record))
         return -EAGAIN;
+    else if (kvshm__recency_claims(kv, record))
+        kvshm__evict_oldest(kv); /* not worth being written */
     KVSHM__STORE(&derived(kv)->last_evict_ns, kvshm__sys.realtime_ns());
     return (int64_t)kvshm__evict_sweep_limbo(kv);
 }
@@ -478,11 +486,11 @@ kvshm_a64 *kvshm__evict_for_word(kvshm *kv, uint64_t hash)
 
 void kvshm__evict_clear(kvshm *kv, uint64_t epoch)
 {
+    if (epoch <= KVSHM__LOAD(&kv->header->epoch)) /* another clear did all that this one would */
+        return;
     kvshm__count(kv, KVSHM__CNT_cleared_entries, KVSHM__LOAD(&derived(kv)->entries) + KVSHM__LOAD(&kv->header->tier.left.length));
     KVSHM__STORE(&derived(kv)->sweep_record, 0);
     KVSHM__STORE(&derived(kv)->clear_ns, kvshm__sys.realtime_ns());
-    if (epoch <= KVSHM__LOAD(&kv->header->epoch)) /* another clear was faster: this one is a second */
-        epoch = KVSHM__LOAD(&kv->header->epoch) + 1;
     KVSHM__STORE_REL(&kv->header->epoch, epoch);
     KVSHM__STORE(&kv->header->root_partials, 0);
     kvshm__recency_forget_all(kv);

@@ -42,6 +42,9 @@ bool kvshm__evict_to_capacity(kvshm *kv, uint32_t n);
  */
 int kvshm__evict_make_room(kvshm *kv, uint64_t n, bool may_drop);
 
+/* Is the entry worth being written (KVSHM_ADMIT_REUSED: it was used since it was inserted)? */
+bool kvshm__evict_admitted(const kvshm *kv, uint32_t record);
+
 /*
  * The oldest entry is dropped, or leaves memory for the file; frames that came back at once. -EAGAIN: it has to be written
  * first. pass_over: then the next that is in the file leaves.
@@ -60,7 +63,10 @@ void kvshm__evict_forsake(kvshm *kv);
  */
 kvshm_a64 *kvshm__evict_for_word(kvshm *kv, uint64_t hash);
 
-/* A new epoch, this or a later one; what was cached is dead to all with this one store. */
+/*
+ * The epoch is this one; what was cached is dead to all with this one store. Nothing, if it is that already or later: then
+ * another clear that began before this one ended has done it.
+ */
 void kvshm__evict_clear(kvshm *kv, uint64_t epoch);
 
 /* Take away at most n records of earlier epochs and sweep. true: none are left. */

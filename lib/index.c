@@ -420,6 +420,8 @@ void kvshm__index_find_prefix(const kvshm *kv, const struct kvshm_prefix *prefix
 
     fetch_buckets(kv, hash);
     find_whole(kv, hash, prefix, walk);
+    if (walk->deepest.record != KVSHM__NO_RECORD && walk->deepest.pending)
+        kvshm__index_walk(kv, prefix, walk); /* which says what is in memory */
 }
 
 static bool is_named(const kvshm *kv, uint64_t hash)
@@ -472,11 +474,11 @@ static void match_whole(struct walker *w)
         return;
     part.n = pages * kv->page_tokens;
     find_whole(kv, hash, &part, w->walk);
-    if (w->walk->deepest.record != KVSHM__NO_RECORD) {
+    if (w->walk->deepest.record != KVSHM__NO_RECORD && !w->walk->deepest.pending) {
         w->hash = hash;
         return;
     }
-    walk_begin(w, kv, w->prefix, w->walk);
+    walk_begin(w, kv, w->prefix, w->walk); /* which says what is in memory, if not all is */
     walk_whole(w, w->prefix->n / kv->page_tokens);
 }
 

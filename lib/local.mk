@@ -75,6 +75,8 @@ lib_libkvshm_internal_la_SOURCES = \
 	lib/spill_layout.h \
 	lib/sys.c \
 	lib/sys.h \
+	lib/adopt.c \
+	lib/adopt.h \
 	lib/ages.c \
 	lib/ages.h \
 	lib/batch.c \

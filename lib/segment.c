@@ -279,14 +279,11 @@ static int build(struct kvshm__making *making, const struct kvshm__config *confi
     return 0;
 }
 
-int kvshm__segment_build(struct kvshm__making *making, const char *name,
-                         const struct kvshm__config *config, bool hardware_clock, int *fd)
+int kvshm__segment_begin(struct kvshm__making *making, const char *name)
 {
     int code;
 
-    *fd = -1;
     making->name = name;
-    making->mode = config->asked.mode;
     making->turn.count = 0;
     code = kvshm__places_get(&making->places);
     if (code < 0)
@@ -294,11 +291,16 @@ int kvshm__segment_build(struct kvshm__making *making, const char *name,
     code = kvshm__turn_take(&making->places, &making->turn);
     if (code == 0)
         code = name_is_free(making);
-    if (code == 0)
-        code = build(making, config, hardware_clock, fd);
     if (code < 0)
         kvshm__segment_end(making);
     return code;
+}
+
+int kvshm__segment_build(struct kvshm__making *making, const struct kvshm__config *config, bool hardware_clock, int *fd)
+{
+    *fd = -1;
+    making->mode = config->asked.mode;
+    return build(making, config, hardware_clock, fd);
 }
 
 int kvshm__segment_publish(struct kvshm__making *making, int fd)

@@ -21,15 +21,19 @@ struct kvshm__making {
 };
 
 /*
- * Wait for the turn, look for the name, and build the segment: *fd is open for reading and writing on a file without
- * a name that holds a valid arena, nobody attached. *fd may stand in a handle of the fork list; it is -1 after an error,
- * and the turn has ended. The caller ends the turn with kvshm__segment_end(), published or not.
- *
- * 0; -EEXIST; KVSHM_E_CONFLICT, KVSHM_E_BUSY_CREATORS; -ENOSPC, -EFBIG with numbers and remedy; -EINVAL (does not fit);
- * what backing.h says of a backing that is not to be had; -errno.
+ * Wait for the turn, and look for the name. The caller ends the turn with kvshm__segment_end(), published or not; after an
+ * error it has ended. 0; -EEXIST; KVSHM_E_CONFLICT, KVSHM_E_BUSY_CREATORS; -errno.
  */
-int kvshm__segment_build(struct kvshm__making *making, const char *name,
-                         const struct kvshm__config *config, bool hardware_clock, int *fd);
+int kvshm__segment_begin(struct kvshm__making *making, const char *name);
+
+/*
+ * Build the segment: *fd is open for reading and writing on a file without a name that holds a valid arena, nobody
+ * attached. *fd may stand in a handle of the fork list; it is -1 after an error.
+ *
+ * 0; -ENOSPC, -EFBIG with numbers and remedy; -EINVAL (does not fit); what backing.h says of a backing that is not to be
+ * had; -errno.
+ */
+int kvshm__segment_build(struct kvshm__making *making, const struct kvshm__config *config, bool hardware_clock, int *fd);
 
 /* Give it its mode and its name. 0; -EEXIST: someone who takes no turns was faster; -errno. */
 int kvshm__segment_publish(struct kvshm__making *making, int fd);

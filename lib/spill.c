@@ -48,12 +48,6 @@ bool kvshm__spill_wanted(const kvshm *kv, bool high)
     return ready < kv->frame_count / (high ? 4 : 8) + 1 || kvshm__slots_free(kv) + allowed(kv) < kv->slot_count;
 }
 
-static bool admitted(const kvshm *kv, uint32_t record)
-{
-    return KVSHM__LOAD(&kv->header->settings.admission) != KVSHM_ADMIT_REUSED ||
-           KVSHM__LOAD(&kv->records[record].stamp) != KVSHM__LOAD(&kv->records[record].policy);
-}
-
 /* Slots that may be taken now. */
 static uint64_t available(const kvshm *kv)
 {
@@ -151,7 +145,7 @@ static int pick_chain(kvshm *kv, uint32_t record, struct kvshm__move *moves, uns
 /* Is it better to wait with this entry: it is used, or not worth it yet? */
 static bool may_wait(const kvshm *kv, uint32_t record, enum kvshm__spill_zeal zeal)
 {
-    return (zeal < KVSHM__SPILL_ALL && !admitted(kv, record)) || (zeal == KVSHM__SPILL_AHEAD && kvshm__ages_used(kv, record));
+    return (zeal < KVSHM__SPILL_ALL && !kvshm__evict_admitted(kv, record)) || (zeal == KVSHM__SPILL_AHEAD && kvshm__ages_used(kv, record));
 }
 
 unsigned kvshm__spill_pick(kvshm *kv, struct kvshm__move *moves, unsigned max, void *headers, uint32_t header_stride,

@@ -420,7 +420,10 @@ static int make_new(const char *path, const struct kvshm__spill_want *want, stru
         code = lock(file, F_RDLCK, path);
     if (code == 0)
         code = write_header(file, path);
-    return code < 0 ? code : link_file(file, path, dir, name);
+    if (code == 0)
+        code = link_file(file, path, dir, name);
+    file->made = code == 0;
+    return code;
 }
 
 /* Is there nothing that somebody could miss? */

@@ -44,6 +44,7 @@ struct kvshm__spill_want {
 struct kvshm__spill_file {
     int fd;                /* the lock is its; -1: none */
     bool direct;           /* opened with O_DIRECT */
+    bool made;             /* the path was nobody's before */
     uint32_t memory_align; /* of what is read and written */
     struct kvshm_spill_header header;
     struct kvshm__spill_shape shape;

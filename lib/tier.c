@@ -52,7 +52,8 @@ struct kvshm__tier {
     uint64_t batches;      /* finished, of spilling */
     int spill_result;      /* of the last one: pages, or -errno */
     uint64_t events;       /* wishes that came or failed, not told yet */
-    uint64_t open_wishes;  /* not done */
+    uint64_t open_wishes;  /* not done, that nobody waits for by a call of its own */
+    unsigned waiting;      /* calls that wait for the thread */
 };
 
 static int sync_file(const struct kvshm__tier *t)
@@ -83,12 +84,12 @@ static void tell(struct kvshm__tier *t)
 
 static void finish(struct kvshm__tier *t, struct wish *wish, int result)
 {
-    t->events++;
-    t->open_wishes--;
     if (wish->waited_for) {
         wish->result = result;
         wish->done = true;
     } else {
+        t->events++;
+        t->open_wishes--;
         kvshm__private_free(wish);
     }
     tell(t);
@@ -227,6 +228,7 @@ static void *run(void *arg)
     t->flush = false;
     pthread_cond_broadcast(&t->came);
     pthread_mutex_unlock(&t->mutex);
+    kvshm__batch_rest(&t->batch);
     return NULL;
 }
 
@@ -273,19 +275,43 @@ int kvshm__tier_open(kvshm *kv, const struct kvshm__spill_file *file, const char
     return 0;
 }
 
+/* The thread ends its batch, and then itself; it begins anew when it is needed. */
+static void end_thread(struct kvshm__tier *t)
+{
+    pthread_mutex_lock(&t->mutex);
+    bool running = t->running;
+    t->stop = true;
+    pthread_cond_signal(&t->work);
+    pthread_mutex_unlock(&t->mutex);
+    if (running)
+        pthread_join(t->thread, NULL);
+    pthread_mutex_lock(&t->mutex);
+    t->running = t->stop = false;
+    pthread_mutex_unlock(&t->mutex);
+}
+
+int kvshm__tier_rest(kvshm *kv)
+{
+    struct kvshm__tier *t = kv->tier;
+
+    if (!t)
+        return 0;
+    pthread_mutex_lock(&t->mutex);
+    unsigned waiting = t->waiting;
+    pthread_mutex_unlock(&t->mutex);
+    if (waiting > 0)
+        return kvshm__fail(-EBUSY, "another thread waits for the spill file of arena %s; wait until its call has returned", kv->name);
+    end_thread(t);
+    return 0;
+}
+
 void kvshm__tier_close(kvshm *kv)
 {
     struct kvshm__tier *t = kv->tier;
 
     if (!t)
         return;
-    pthread_mutex_lock(&t->mutex);
-    t->stop = true;
-    pthread_cond_signal(&t->work);
-    bool running = t->running;
-    pthread_mutex_unlock(&t->mutex);
-    if (running)
-        pthread_join(t->thread, NULL);
+    end_thread(t);
     kvshm__batch_close(&t->batch);
     kvshm__fork_close(&kv->event_fd);
     kvshm__fork_close(&kv->spill_fd);
@@ -352,18 +378,17 @@ int kvshm__tier_wait_for(kvshm *kv, uint32_t record, uint64_t seq, uint64_t time
 
     pthread_mutex_lock(&t->mutex);
     push(t, &wish);
-    t->open_wishes++;
+    t->waiting++;
     int code = wake(t);
     while (!wish.done) {
         if (code == 0)
             code = -pthread_cond_timedwait(&t->came, &t->mutex, &until);
-        if (code != 0 && take_out(t, &wish)) {
-            t->open_wishes--;
+        if (code != 0 && take_out(t, &wish))
             break;
-        }
         if (code != 0 && !wish.done) /* the batch that is in flight comes to its end */
             pthread_cond_wait(&t->came, &t->mutex);
     }
+    t->waiting--;
     pthread_mutex_unlock(&t->mutex);
     return wish.done ? wish.result : code;
 }
@@ -391,11 +416,13 @@ int kvshm__tier_wait_room(kvshm *kv, uint64_t deadline_ns)
     pthread_mutex_lock(&t->mutex);
     uint64_t before = t->batches;
     t->needed = true;
+    t->waiting++;
     code = wake(t);
     while (code == 0 && t->batches == before)
         code = -pthread_cond_timedwait(&t->came, &t->mutex, &until);
     if (code == 0 && t->spill_result <= 0)
         code = t->spill_result < 0 ? t->spill_result : -ENOSPC;
+    t->waiting--;
     pthread_mutex_unlock(&t->mutex);
     return code;
 }
@@ -418,11 +445,13 @@ int kvshm__tier_flush(kvshm *kv)
     pthread_mutex_lock(&t->mutex);
     t->flush = true;
     t->flush_moved_ns = now_ns();
+    t->waiting++;
     int code = wake(t);
     while (code == 0 && t->flush)
         pthread_cond_wait(&t->came, &t->mutex);
     if (code == 0)
         code = t->flush_result;
+    t->waiting--;
     pthread_mutex_unlock(&t->mutex);
     if (code == KVSHM_E_STALLED)
         return kvshm__fail(code, "arena %s: another client does not go on with pages that it writes to %s; continue that "
@@ -519,10 +548,11 @@ int kvshm__tier_epoch(kvshm *kv, uint64_t seen, uint64_t *epoch)
     struct kvshm__tier *t = kv->tier;
     int code = kvshm__spill_epoch_read(&t->batch.file, epoch);
 
-    if (code < 0)
-        return code;
-    *epoch = (*epoch > seen ? *epoch : seen) + 1;
-    return kvshm__spill_epoch_write(&t->batch.file, kv->place, *epoch);
+    if (code == 0) {
+        *epoch = (*epoch > seen ? *epoch : seen) + 1;
+        code = kvshm__spill_epoch_write(&t->batch.file, kv->place, *epoch);
+    }
+    return code < 0 ? kvshm__fail(code, "spill file %s: the epoch after a clear: %s", t->path, kvshm_strerror(code)) : 0;
 }
 
 int kvshm__tier_wait(kvshm *kv, uint64_t timeout_ns)
@@ -532,8 +562,10 @@ int kvshm__tier_wait(kvshm *kv, uint64_t timeout_ns)
     int code = 0;
 
     pthread_mutex_lock(&t->mutex);
+    t->waiting++;
     while (code == 0 && t->events == 0 && t->open_wishes > 0)
         code = -pthread_cond_timedwait(&t->came, &t->mutex, &until);
+    t->waiting--;
     uint64_t events = t->events;
     t->events = 0;
     if (kv->event_fd >= 0)

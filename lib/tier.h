@@ -15,6 +15,9 @@
 /* The handle moves pages by this file from now on, which is its own (also after an error: closed). 0 or -ENOMEM. */
 int kvshm__tier_open(kvshm *kv, const struct kvshm__spill_file *file, const char *path);
 
+/* Before a detach: end the thread, which begins anew when it is needed. -EBUSY: another thread waits for it. */
+int kvshm__tier_rest(kvshm *kv);
+
 /* Wait for what is in flight, and end the thread. */
 void kvshm__tier_close(kvshm *kv);
 

@@ -416,7 +416,7 @@ START_TEST(test_entries_go_last)
 
     in_put(kv, 80, 8);
     ts_is(kvshm__mend_lock(kv), 0);
-    kvshm__evict_clear(kv, 0); /* by one who died before the rest */
+    kvshm__evict_clear(kv, KVSHM__LOAD(&kv->header->epoch) + 1); /* by one who died before the rest */
     kvshm__mend_unlock(kv);
     in_audit(kv);
     in_miss(kv, &old);
@@ -613,7 +613,7 @@ START_TEST(test_words_that_cost_nobody_are_had_first)
         ts_is(kvshm_remove(kv, &crowd), 0);
     } else {
         ts_is(kvshm__mend_lock(kv), 0);
-        kvshm__evict_clear(kv, 0);
+        kvshm__evict_clear(kv, KVSHM__LOAD(&kv->header->epoch) + 1);
         kvshm__mend_unlock(kv);
     }
     for (uint32_t i = 0; i < 16; i++)
@@ -648,7 +648,7 @@ START_TEST(test_clear_by_slices)
     lease[0] = lookup(kv, &prefix[0]);
     lease[1] = lookup(kv, &prefix[4]);
     ts_is(kvshm__mend_lock(kv), 0);
-    kvshm__evict_clear(kv, 0);
+    kvshm__evict_clear(kv, KVSHM__LOAD(&kv->header->epoch) + 1);
     kvshm__mend_unlock(kv);
     in_audit(kv);
     for (uint32_t i = 0; i < 6; i++)
@@ -689,7 +689,7 @@ START_TEST(test_clear_upon_clear)
         ts_is(in_insert(kv, &prefix, NULL, 0), 0);
         in_put(kv, 1000, 7);
         ts_is(kvshm__mend_lock(kv), 0);
-        kvshm__evict_clear(kv, 0);
+        kvshm__evict_clear(kv, KVSHM__LOAD(&kv->header->epoch) + 1);
         kvshm__evict_clear_slice(kv, i);
         kvshm__mend_unlock(kv);
         in_audit(kv);

@@ -28,8 +28,16 @@ static struct kvshm__config checked(struct kvshm_config config)
 static int build(struct kvshm__making *making, const struct kvshm_config *config, int *fd)
 {
     struct kvshm__config to = checked(*config);
+    int code;
 
-    return kvshm__segment_build(making, "a", &to, false, fd);
+    *fd = -1;
+    code = kvshm__segment_begin(making, "a");
+    if (code == 0) {
+        code = kvshm__segment_build(making, &to, false, fd);
+        if (code < 0)
+            kvshm__segment_end(making);
+    }
+    return code;
 }
 
 START_TEST(test_built_and_published)

@@ -131,7 +131,7 @@ static int die(void *argument)
 static void clear_unswept(kvshm *kv)
 {
     ts_is(kvshm__mend_lock(kv), 0);
-    kvshm__evict_clear(kv, 0);
+    kvshm__evict_clear(kv, KVSHM__LOAD(&kv->header->epoch) + 1);
     kvshm__mend_unlock(kv);
 }
 
