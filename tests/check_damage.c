@@ -201,6 +201,8 @@ static const struct {
     FIELD("record", kvshm_record, hash),       FIELD("links", kvshm_links, jump1),
     FIELD("links", kvshm_links, jump_check),   FIELD("links", kvshm_links, child1),
     FIELD("owner", kvshm_owner, owner),
+    /* Parent and depth together: a page in the midst of a chain that says of itself that it is a root. */
+    {"record", offsetof(struct kvshm_record, parent1), 8},
 };
 #define FIELDS (sizeof(fields) / sizeof(*fields))
 
