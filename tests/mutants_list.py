@@ -793,6 +793,13 @@ CLIENT = [
       ('client.c', '        if (code == 0)\n            code = kvshm__sys.lock_set(kv->quiet_fd, F_WRLCK, quiet_byte(number), 1);\n', ''),
       'check_client:test_alive_and_quiet_are_two',
       'The quiet byte is not locked.'),
+    M('client-place-given-back-late',
+      ('arena.c', '    if (kv->client != 0)\n        kvshm__client_give(kv);\n    kvshm__fork_close(&kv->quiet_fd);\n'
+       '    kvshm__fork_close(&kv->fd);\n',
+       '    kvshm__fork_close(&kv->quiet_fd);\n    kvshm__fork_close(&kv->fd);\n'
+       '    if (kv->client != 0)\n        kvshm__client_give(kv);\n'),
+      'check_client:test_a_place_is_given_back_before_its_locks',
+      'Detach closes the descriptors first: whoever took its place over meanwhile loses its joins.'),
     M('client-unlocks-at-detach',
       ('client.c', '    kvshm__cas(number_of(kv, kv->place), kv->client, 0);\n',
        '    kvshm__cas(number_of(kv, kv->place), kv->client, 0);\n'
@@ -1081,6 +1088,18 @@ HOSTS = [
 ]
 
 DAMAGE = [
+    M('peek-giving-up-not-counted',
+      ('cache.c', 'return walk.gave_up ? miss(kv, quest, true) : KVSHM_MISS;', 'return KVSHM_MISS;'),
+      'check_pauseless:test_readers_finish_beside_a_writer_that_never_pauses#2',
+      'A peek that gives up is a miss like others.'),
+    M('peek-sequence-not-looked-at-again',
+      ('cache.c', '    if (moved(kv, walk))\n        return MOVED;\n', ''),
+      'check_moments:test_a_reader_is_overtaken_at_any_instruction#17',
+      'The stamp that a peek tells is that of whatever has the record now.'),
+    M('peek-longest-sequence-not-looked-at-again',
+      ('cache.c', 'return moved(kv, walk) ? MOVED : PRESENT;', 'return PRESENT;'),
+      'check_moments:test_a_reader_is_overtaken_at_any_instruction#18',
+      'The same of a match.'),
     M('damage-jump-not-compared',
       ('pages.c', ' ||\n        jump_check(KVSHM__LOAD(&kv->records[jump].seq)) != KVSHM__LOAD(&kv->links[record].jump_check))', ')'),
       'check_damage:test_fields_of_others',
