@@ -494,8 +494,8 @@ START_TEST(test_a_match_looks_for_a_whole_page_at_most_twice)
             kvshm__pages_recall(kv, kvshm__pages_ancestor(kv, lease.page, page));
     }
     bound = (match_places(prefix.n, 4) + 2) * u;
-    printf("a match of %u pages takes %llu instructions with none of them called back, %llu with all but one, %llu with "
-           "all; U is %llu, the bound %llu\n",
+    printf("a match of %u pages takes %llu instructions with none of them called back, %llu with "
+           "all but one, %llu with all; U is %llu, the bound %llu\n",
            LONG_PAGES, (unsigned long long)steps[0], (unsigned long long)steps[LONG_PAGES - 1],
            (unsigned long long)steps[LONG_PAGES], (unsigned long long)u, (unsigned long long)bound);
     ck_assert_uint_le(most, bound);
