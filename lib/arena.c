@@ -77,7 +77,8 @@ static void free_private(kvshm *kv)
         kvshm__private_free(kv);
 }
 
-/* Undo whatever there is of a handle of this process. */
+/* Undo whatever there is of a handle of this process. The place goes before the locks: else another might have taken it
+   over by then. Of the locks either may fall first, since no place has the number any more. */
 static void take_down(kvshm *kv)
 {
     kvshm__tier_close(kv);

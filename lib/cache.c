@@ -424,7 +424,7 @@ KVSHM_API int kvshm_lease_offsets(const struct kvshm_lease *lease, uint32_t firs
             return 0;
     }
     /* The last of them is the root, or has a parent, as a page so deep must (else: damage). */
-    bool deep = first == 0 ? KVSHM__LOAD(&kv->records[page].parent1) == 0 : record != KVSHM__NO_RECORD;
+    bool deep = first == 0 ? kvshm__pages_root(&kv->records[page]) : record != KVSHM__NO_RECORD;
     return deep ? (int)n : 0;
 }
 

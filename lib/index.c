@@ -86,7 +86,7 @@ static HOT enum look look_at_page(const kvshm *kv, const struct aim *aim, struct
 
     if (spec->key)
         equal = equal && (length & ~KVSHM__LENGTH) == (KVSHM__KEY_ONLY | KVSHM__KEY_END) &&
-                (KVSHM__LOAD((kvshm_a32 *)&r->parent1) == 0) == (depth == 0);
+                (depth == 0 ? kvshm__pages_root(r) : KVSHM__LOAD((kvshm_a32 *)&r->parent1) != 0);
     else
         equal = equal && length == spec->length && KVSHM__LOAD((kvshm_a32 *)&r->parent1) == (root ? 0 : spec->parent + 1) &&
                 KVSHM__LOAD((kvshm_a64 *)&r->parent_seq) == (root ? 0 : aim->parent_seq);

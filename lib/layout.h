@@ -374,7 +374,7 @@ struct kvshm_record {
     kvshm_a64 place;      /* lock; readers: LEAVING -> RESIDENT */
     kvshm_a64 adapter_id; /* S */
     kvshm_a64 tenant;     /* S */
-    kvshm_a64 parent_seq; /* S: of the parent record when this was written */
+    kvshm_a64 parent_seq; /* S: of the parent record when this was written; 0: a root */
     kvshm_a32 parent1;    /* S: parent record + 1; 0: a root */
     kvshm_a32 depth;      /* S: pages above this one */
     kvshm_a32 length;     /* S: tokens in this page, and the flags KVSHM__KEY_... */

@@ -149,7 +149,7 @@ static bool whole(const kvshm *kv, uint32_t record, const uint64_t *named)
     if (pending && !kvshm__slots_written(kv, record))
         return false;
     if (parent1 == 0)
-        return KVSHM__LOAD(&kv->records[record].depth) == 0;
+        return kvshm__pages_root(&kv->records[record]);
     uint32_t parent = kvshm__pages_parent(kv, record);
     if (parent == KVSHM__NO_RECORD)
         return false;

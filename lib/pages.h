@@ -128,6 +128,13 @@ static inline uint64_t kvshm__pages_tokens(const kvshm *kv, uint32_t record)
            (KVSHM__LOAD(&kv->records[record].length) & KVSHM__LENGTH);
 }
 
+/* Is the record a root's in all that says so? Relaxed loads: the caller looks at the sequence, or holds a lease. */
+static inline bool kvshm__pages_root(const struct kvshm_record *r)
+{
+    return KVSHM__LOAD((kvshm_a32 *)&r->depth) == 0 && KVSHM__LOAD((kvshm_a32 *)&r->parent1) == 0 &&
+           KVSHM__LOAD((kvshm_a64 *)&r->parent_seq) == 0;
+}
+
 /* Can a page be so deep, and hold so many tokens? */
 static inline bool kvshm__pages_shaped(const kvshm *kv, uint32_t depth, uint32_t length)
 {

@@ -8,38 +8,12 @@
 #include <string.h>
 
 #include "inside.h"
+#include "looker.h"
 
 #include "client.h"
 #include "frames.h"
 #include "mend.h"
 #include "pages.h"
-
-/* ---- Before each store -------------------------------------------------------------------------------------------- */
-
-static void (*looker)(void);
-static uint64_t looks;
-
-void kvshm__step(void)
-{
-    static bool inside;
-
-    if (looker == NULL || inside)
-        return;
-    inside = true;
-    looks++;
-    looker();
-    inside = false;
-}
-
-/* Run the call with lookers on. */
-#define WATCHED(fn, call)            \
-    do {                             \
-        looks = 0;                   \
-        looker = (fn);               \
-        call;                        \
-        looker = NULL;               \
-        ck_assert_uint_gt(looks, 3); \
-    } while (0)
 
 static kvshm *at_work; /* whose call it is */
 static kvshm *other;   /* who looks, or works, between its stores */

@@ -255,6 +255,36 @@ START_TEST(test_copies_of_descriptors_keep_alive)
 }
 END_TEST
 
+/* A client that leaves, and what was closed of it. */
+static struct {
+    kvshm *kv, *other;
+    uint64_t number;
+    unsigned closed;
+} leaving;
+
+static int close_of_who_leaves(int fd)
+{
+    if (fd == leaving.kv->fd || fd == leaving.kv->quiet_fd) {
+        ck_assert_int_lt(kvshm__client_find(leaving.other, leaving.number), 0);
+        leaving.closed++;
+    }
+    return kvshm__sys_real.close(fd);
+}
+
+/* Its locks stand until no place has its number: else another may have taken the place that it then gives back. */
+START_TEST(test_a_place_is_given_back_before_its_locks)
+{
+    leaving.other = ts_create("a", &config);
+    leaving.kv = ts_attach("a", 0);
+    leaving.number = leaving.kv->client;
+    kvshm__sys.close = close_of_who_leaves;
+    ts_detach(leaving.kv);
+    kvshm__sys.close = kvshm__sys_real.close;
+    ck_assert_uint_eq(leaving.closed, 2);
+    ts_detach(leaving.other);
+}
+END_TEST
+
 /* ---- Places ------------------------------------------------------------------------------------------ */
 
 START_TEST(test_places_full)
@@ -330,6 +360,8 @@ START_TEST(test_place_taken_over)
     ck_assert_uint_eq(stats.hit_pages, 33);
     ts_kill(other->pid);
     place = kvshm__client_find(kv, other->number);
+    for (unsigned i = 0; _i == 1 && i < config.max_leases; i++) /* it died taking the place */
+        KVSHM__STORE(&kv->reservations[(size_t)place * 8 + i], 0);
     KVSHM__STORE(&kv->header->sweep_wanted, 0);
     next = ts_attach("a", 0);
     ck_assert_int_eq((int)next->place, place);
@@ -732,8 +764,9 @@ int main(void)
     tcase_add_test(tcase, test_observers_fake_no_life);
     tcase_add_test(tcase, test_a_refused_question_means_alive);
     tcase_add_test(tcase, test_copies_of_descriptors_keep_alive);
+    tcase_add_test(tcase, test_a_place_is_given_back_before_its_locks);
     tcase_add_test(tcase, test_places_full);
-    tcase_add_test(tcase, test_place_taken_over);
+    tcase_add_loop_test(tcase, test_place_taken_over, 0, 2);
     tcase_add_test(tcase, test_places_not_to_be_taken_over);
     tcase_add_test(tcase, test_an_abandoned_place_is_taken_once);
     tcase_add_test(tcase, test_a_place_is_kept_until_quiet);

@@ -194,13 +194,21 @@ static const struct {
     {                                                                         \
         kind, offsetof(struct type, field), sizeof(((struct type *)0)->field) \
     }
-    FIELD("record", kvshm_record, seq),        FIELD("record", kvshm_record, place),
-    FIELD("record", kvshm_record, parent_seq), FIELD("record", kvshm_record, parent1),
-    FIELD("record", kvshm_record, depth),      FIELD("record", kvshm_record, length),
-    FIELD("record", kvshm_record, epoch),      FIELD("record", kvshm_record, stamp),
-    FIELD("record", kvshm_record, hash),       FIELD("links", kvshm_links, jump1),
-    FIELD("links", kvshm_links, jump_check),   FIELD("links", kvshm_links, child1),
+    FIELD("record", kvshm_record, seq),
+    FIELD("record", kvshm_record, place),
+    FIELD("record", kvshm_record, parent_seq),
+    FIELD("record", kvshm_record, parent1),
+    FIELD("record", kvshm_record, depth),
+    FIELD("record", kvshm_record, length),
+    FIELD("record", kvshm_record, epoch),
+    FIELD("record", kvshm_record, stamp),
+    FIELD("record", kvshm_record, hash),
+    FIELD("links", kvshm_links, jump1),
+    FIELD("links", kvshm_links, jump_check),
+    FIELD("links", kvshm_links, child1),
     FIELD("owner", kvshm_owner, owner),
+    /* Parent and depth together: a page in the midst of a chain that says of itself that it is a root. */
+    {"record", offsetof(struct kvshm_record, parent1), 8},
 };
 #define FIELDS (sizeof(fields) / sizeof(*fields))
 

@@ -202,6 +202,9 @@ START_TEST(test_found_by_the_whole_identity)
     ck_assert(finds(kv, &other, false, child));
     ck_assert(!kvshm__index_find(kv, &other, KVSHM__LOAD(&kv->records[a].seq) + 2, false, &found,
                                  &gave_up));
+    KVSHM__STORE(&kv->records[child].parent1, child + 1); /* the sequence of one, the number of another */
+    ck_assert(!finds(kv, &other, true, 0));
+    KVSHM__STORE(&kv->records[child].parent1, a + 1);
     other = spec_of(child, tokens_a, 4, 77);
     ck_assert(!finds(kv, &other, true, 0));
     other = spec_of(KVSHM__NO_RECORD, tokens_b, 4, 77);

@@ -9,38 +9,12 @@
 #include <string.h>
 
 #include "inside.h"
+#include "looker.h"
 
 #include "evict.h"
 #include "frames.h"
 #include "mend.h"
 #include "writer.h"
-
-/* ---- Before each store -------------------------------------------------------------------------------------------- */
-
-static void (*looker)(void);
-static uint64_t looks;
-
-void kvshm__step(void)
-{
-    static bool inside;
-
-    if (looker == NULL || inside)
-        return;
-    inside = true;
-    looks++;
-    looker();
-    inside = false;
-}
-
-/* Run the call with lookers on. */
-#define WATCHED(fn, call)            \
-    do {                             \
-        looks = 0;                   \
-        looker = (fn);               \
-        call;                        \
-        looker = NULL;               \
-        ck_assert_uint_gt(looks, 3); \
-    } while (0)
 
 static kvshm *watcher;
 static struct kvshm_prefix watched[3]; /* always there; to come; to go */

@@ -151,9 +151,15 @@ tests_check_pauseless_SOURCES = \
 tests_check_tier_mend_CPPFLAGS = $(AM_CPPFLAGS) -DKVSHM_STEP
 tests_check_tier_mend_LDADD = $(STEPPED)
 
+tests_check_between_SOURCES = \
+	tests/check_between.c \
+	tests/looker.h
 tests_check_between_CPPFLAGS = $(AM_CPPFLAGS) -DKVSHM_STEP
 tests_check_between_LDADD = $(STEPPED)
 
+tests_check_readers_SOURCES = \
+	tests/check_readers.c \
+	tests/looker.h
 tests_check_readers_CPPFLAGS = $(AM_CPPFLAGS) -DKVSHM_STEP
 tests_check_readers_LDADD = $(STEPPED)
 
