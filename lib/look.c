@@ -89,6 +89,7 @@ static void fill_live(const kvshm *kv, struct kvshm_info *info)
 {
     const struct kvshm_header *header = kv->header;
     const struct kvshm_derived *derived = &header->derived;
+    uint64_t entries;
 
     info->epoch = KVSHM__LOAD((kvshm_a64 *)&header->epoch);
     info->has_fingerprint = KVSHM__LOAD_ACQ((kvshm_a32 *)&header->has_fingerprint) != 0;
@@ -101,8 +102,9 @@ static void fill_live(const kvshm *kv, struct kvshm_info *info)
     info->frames_reserved = bounded(&derived->frames_reserved, kv->frame_count);
     info->pages = bounded(&derived->pages, kv->record_count);
     info->pages_limbo = bounded(&derived->limbo, kv->record_count);
-    info->entries = bounded(&derived->entries, kv->record_count) + bounded(&kv->header->tier.left.length, kv->record_count) -
-                    bounded(&kv->header->tier.pages_kept, bounded(&derived->entries, kv->record_count));
+    entries = bounded(&derived->entries, kv->record_count) + bounded(&kv->header->tier.left.length, kv->record_count) -
+              bounded(&kv->header->tier.pages_kept, bounded(&derived->entries, kv->record_count));
+    info->entries = entries < kv->record_count ? entries : kv->record_count;
     info->slots = kv->slot_count;
     info->slots_free = bounded(&kv->header->tier.slots_free, kv->slot_count);
     info->pages_spilled = bounded(&kv->header->tier.pages_spilled, kv->record_count);
