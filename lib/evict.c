@@ -287,7 +287,8 @@ static bool has_frame(const kvshm *kv, uint32_t record)
 /* Frames that are not free, not filled by a client, and not of a page that a lease holds. */
 static uint64_t evictable(kvshm *kv)
 {
-    uint64_t *held = kv->scratch, taken = KVSHM__LOAD(&derived(kv)->frames_reserved) + frames_free(kv);
+    uint64_t *held = kv->scratch, taken = frames_free(kv) + KVSHM__LOAD(&derived(kv)->frames_reserved) +
+                                          KVSHM__LOAD(&kv->header->tier.frames_restoring);
 
     kvshm__lease_scan_chains(kv, held);
     for (uint64_t i = 0; i < kv->bitmap_words; i++) {
