@@ -61,7 +61,7 @@ sed -n 's/^\.Ss //p' "$man/kvshmctl.8" | sort >"$TMPDIR/manual"
 check "commands of kvshmctl" same
 
 # Columns: the first word behind the marks; in the manual in the order of the views.
-kvshm --help | sed -n '/^ *Columns/,$s/^ \{2,3\}[* ][u ] \([A-Z-]\{2,\}\) .*/\1/p' >"$TMPDIR/help"
+kvshm --help | sed -n '/^ *Columns/,$s/^ \{2,3\}[* ][u ][s ] \([A-Z-]\{2,\}\) .*/\1/p' >"$TMPDIR/help"
 sed -n '/^\.Sh COLUMNS/,/^\.Sh JSON/s/^\.It Cm //p' "$man/kvshm.1" >"$TMPDIR/manual"
 check "columns of kvshm" same
 

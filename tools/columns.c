@@ -15,8 +15,8 @@
 #define FORMAT_VERSION 1
 
 /* Columns of --help: where the text begins, and where it ends. */
-#define HELP_INDENT 25
-#define HELP_WIDTH  79
+#define HELP_INDENT 26
+#define HELP_WIDTH  78
 
 /* Tags of a row that people see; the rest is a number. */
 #define TAGS_SHOWN 2
@@ -92,8 +92,8 @@ static void wrap_help(FILE *stream, const char *help)
     fputc('\n', stream);
 }
 
-char *table_help(const struct column *columns, size_t count, unsigned view, unsigned also,
-                 char mark)
+char *table_help(const struct column *columns, size_t count, unsigned view,
+                 const struct column_mark *also)
 {
     char *text = NULL;
     size_t size = 0;
@@ -104,8 +104,10 @@ char *table_help(const struct column *columns, size_t count, unsigned view, unsi
         if (!(columns[i].views & view))
             continue;
         heading_of(&columns[i], heading, sizeof heading);
-        fprintf(stream, "  %c%c %-*s ", columns[i].shown & view ? '*' : ' ',
-                columns[i].shown & also ? mark : ' ', HELP_INDENT - 6, heading);
+        fprintf(stream, "  %c", columns[i].shown & view ? '*' : ' ');
+        for (size_t mark = 0; mark < COLUMN_MARKS; mark++)
+            fputc(also && columns[i].shown & also[mark].view ? also[mark].letter : ' ', stream);
+        fprintf(stream, " %-*s ", HELP_INDENT - 5 - COLUMN_MARKS, heading);
         wrap_help(stream, columns[i].help);
     }
     if (!stream || fclose(stream) != 0)

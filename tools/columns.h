@@ -69,11 +69,18 @@ void table_error(struct table *table, const char *name, int code, const char *se
 /* Print: headings and rows, or {"version": 1, KEY: [rows], "errors": [...]}. Then the table is gone. */
 void table_print(struct table *table, const char *key);
 
+/* Another view of the same columns, and the letter of those that it shows by default. */
+#define COLUMN_MARKS 2
+struct column_mark {
+    unsigned view;
+    char letter;
+};
+
 /*
- * Lines for --help: the columns of a view; those shown by default have a star. also is 0, or a second view of the
- * same columns; those that it shows have the mark. The caller's to free.
+ * Lines for --help: the columns of a view; those shown by default have a star. also is NULL, or COLUMN_MARKS more
+ * views; what they show has their letters. The caller's to free.
  */
-char *table_help(const struct column *columns, size_t count, unsigned view, unsigned also,
-                 char mark);
+char *table_help(const struct column *columns, size_t count, unsigned view,
+                 const struct column_mark *also);
 
 #endif /* KVSHM_TOOLS_COLUMNS_H */

@@ -202,6 +202,13 @@ const char *tool_backing(uint32_t backing)
     return backing <= KVSHM_BACKING_HUGETLB_1G ? tool_backings[backing] : "unknown";
 }
 
+const char *const tool_admissions[] = {"all", "reused", NULL};
+
+const char *tool_admission(uint64_t admission)
+{
+    return admission <= KVSHM_ADMIT_REUSED ? tool_admissions[admission] : "unknown";
+}
+
 static const char *const numa_words[] = {[KVSHM_NUMA_AUTO] = "auto",
                                          [KVSHM_NUMA_LOCAL] = "local",
                                          [KVSHM_NUMA_INTERLEAVE] = "interleave",

@@ -58,6 +58,11 @@ extern const char *const tool_backings[];
 /* One of them, or "unknown". */
 const char *tool_backing(uint32_t backing);
 
+/* The words of enum kvshm_admission, in its order, and NULL. */
+extern const char *const tool_admissions[];
+/* One of them, or "unknown". */
+const char *tool_admission(uint64_t admission);
+
 /* "auto", "local", "interleave", or the number of a node: an enum kvshm_numa, or KVSHM_NUMA_NODE(n). */
 const char *tool_parse_numa(const char *text, uint32_t *numa);
 /* One of the words of a list that ends in NULL; its place in it. */

@@ -19,6 +19,7 @@
 #include "common.h"
 #include "handle.h"
 #include "limit.h"
+#include "ring.h"
 
 #define MAPPINGS 2 /* of the segment, in each client */
 
@@ -26,6 +27,7 @@
 #define SUMMARY 2u
 #define CLIENTS 4u
 #define ENTRIES 8u
+#define SPILL   16u
 
 enum column_number {
     NAME,
@@ -52,6 +54,18 @@ enum column_number {
     CACHED_PAGES,
     CACHED_ENTRIES,
     CAPACITY,
+    SPILL_PATH,
+    SPILL_SIZE,
+    SLOTS,
+    SLOTS_FREE,
+    SPILLED,
+    SPILLED_ENTRIES,
+    RESTORING,
+    WRITTEN,
+    READ,
+    WRITE_RATIO,
+    ADMISSION,
+    WAIT_MS,
     LIVING,
     MAX_CLIENTS,
     MAX_LEASES,
@@ -61,11 +75,15 @@ enum column_number {
     LAST_INSERT,
     LAST_EVICT,
     HITS,
+    PENDING,
     MISSES,
     HIT_RATIO,
     CLIENT,
     PID,
     STATUS,
+    ENGINE,
+    ENGINE_REASON,
+    TRANSFERS,
     LABEL,
     UID,
     LEASES,
@@ -93,7 +111,7 @@ enum column_number {
     COLUMNS
 };
 
-#define OF_ARENAS (ARENAS | SUMMARY)
+#define OF_ARENAS (ARENAS | SUMMARY | SPILL)
 
 static const struct column columns[COLUMNS] = {
     [NAME] = {"name", COLUMN_TEXT, OF_ARENAS | CLIENTS | ENTRIES, OF_ARENAS | CLIENTS | ENTRIES,
@@ -112,15 +130,32 @@ static const struct column columns[COLUMNS] = {
     [TABLES] = {"tables", COLUMN_BYTES, OF_ARENAS, SUMMARY, "of that, all that is no frame"},
     [INDEX] = {"index", COLUMN_BYTES, OF_ARENAS, 0, "of that, index and records of pages"},
     [TOKEN_TABLE] = {"token", COLUMN_BYTES, OF_ARENAS, 0, "of that, tokens and keys"},
-    [USED] = {"used", COLUMN_NUMBER, OF_ARENAS, OF_ARENAS, "frames that are not free"},
-    [FRAMES] = {"frames", COLUMN_NUMBER, OF_ARENAS, OF_ARENAS, "frames in all"},
+    [USED] = {"used", COLUMN_NUMBER, OF_ARENAS, ARENAS | SUMMARY, "frames that are not free"},
+    [FRAMES] = {"frames", COLUMN_NUMBER, OF_ARENAS, ARENAS | SUMMARY, "frames in all"},
     [RESERVED] = {"reserved", COLUMN_NUMBER, OF_ARENAS, SUMMARY, "frames being filled"},
     [LIMBO] = {"limbo", COLUMN_NUMBER, OF_ARENAS, SUMMARY, "frames taken away, and still leased"},
     [FREE] = {"free", COLUMN_NUMBER, OF_ARENAS, SUMMARY, "frames that are free"},
     [USED_RATIO] = {"used_ratio", COLUMN_RATIO, OF_ARENAS, SUMMARY, "used frames of all"},
-    [CACHED_PAGES] = {"pages", COLUMN_NUMBER, OF_ARENAS, 0, "pages cached"},
-    [CACHED_ENTRIES] = {"entries", COLUMN_NUMBER, OF_ARENAS, OF_ARENAS, "entries cached"},
+    [CACHED_PAGES] = {"pages", COLUMN_NUMBER, OF_ARENAS, 0, "pages in memory"},
+    [CACHED_ENTRIES] = {"entries", COLUMN_NUMBER, OF_ARENAS, ARENAS | SUMMARY,
+                        "entries cached, in memory or in the spill file"},
     [CAPACITY] = {"capacity", COLUMN_NUMBER, OF_ARENAS, 0, "entries it may hold"},
+    [SPILL_PATH] = {"spill_path", COLUMN_WIDE, OF_ARENAS, 0,
+                    "spill file, as the creator calls it"},
+    [SPILL_SIZE] = {"spill", COLUMN_BYTES, OF_ARENAS, SPILL, "the most that the spill file may hold"},
+    [SLOTS] = {"slots", COLUMN_NUMBER, OF_ARENAS, SPILL, "slots of the spill file"},
+    [SLOTS_FREE] = {"slots_free", COLUMN_NUMBER, OF_ARENAS, SPILL, "slots that are free"},
+    [SPILLED] = {"spilled", COLUMN_NUMBER, OF_ARENAS, ARENAS | SPILL, "pages in the spill file alone"},
+    [SPILLED_ENTRIES] = {"spilled_entries", COLUMN_NUMBER, OF_ARENAS, 0,
+                         "entries that gave up their memory for the spill file"},
+    [RESTORING] = {"restoring", COLUMN_NUMBER, OF_ARENAS, SPILL, "frames that pages are read into"},
+    [WRITTEN] = {"written", COLUMN_BYTES, OF_ARENAS, SPILL, "written to the spill file"},
+    [READ] = {"read", COLUMN_BYTES, OF_ARENAS, SPILL, "read from the spill file"},
+    [WRITE_RATIO] = {"write_ratio", COLUMN_RATIO, OF_ARENAS, SPILL,
+                     "written of the bytes of pages that left memory or were dropped"},
+    [ADMISSION] = {"admission", COLUMN_TEXT, OF_ARENAS, 0, "which pages are written: all, or reused ones"},
+    [WAIT_MS] = {"wait_ms", COLUMN_NUMBER, OF_ARENAS, 0,
+                 "milliseconds that lookups wait for the spill file if they are to"},
     [LIVING] = {"clients", COLUMN_NUMBER, OF_ARENAS, ARENAS, "clients that are alive"},
     [MAX_CLIENTS] = {"max_clients", COLUMN_NUMBER, OF_ARENAS, 0, "clients it has places for"},
     [MAX_LEASES] = {"max_leases", COLUMN_NUMBER, OF_ARENAS, 0, "leases one client may hold"},
@@ -130,13 +165,21 @@ static const struct column columns[COLUMNS] = {
     [CREATED] = {"created", COLUMN_TIME, OF_ARENAS, 0, "time since it was created"},
     [LAST_INSERT] = {"last_insert", COLUMN_TIME, OF_ARENAS, 0, "time since the last insert"},
     [LAST_EVICT] = {"last_evict", COLUMN_TIME, OF_ARENAS, 0, "time since the last eviction"},
-    [HITS] = {"hits", COLUMN_NUMBER, OF_ARENAS, ARENAS, "lookups and matches that found something"},
-    [MISSES] = {"misses", COLUMN_NUMBER, OF_ARENAS, 0, "lookups and matches that found nothing"},
+    [HITS] = {"hits", COLUMN_NUMBER, OF_ARENAS, ARENAS | SPILL,
+              "lookups and matches that found something in memory"},
+    [PENDING] = {"pending", COLUMN_NUMBER, OF_ARENAS, SPILL,
+                 "lookups and matches that found something in the spill file alone"},
+    [MISSES] = {"misses", COLUMN_NUMBER, OF_ARENAS, SPILL, "lookups and matches that found nothing"},
     [HIT_RATIO] = {"hit_ratio", COLUMN_RATIO, OF_ARENAS, SUMMARY, "hits of hits and misses"},
     [CLIENT] = {"client", COLUMN_NUMBER, CLIENTS, CLIENTS,
                 "number of the client, never given twice"},
     [PID] = {"pid", COLUMN_NUMBER, CLIENTS, CLIENTS, "process, as it saw itself"},
     [STATUS] = {"status", COLUMN_TEXT, CLIENTS, CLIENTS, "alive or dead, by its lock"},
+    [ENGINE] = {"engine", COLUMN_TEXT, CLIENTS, CLIENTS,
+                "how it reads and writes the spill file; none: not yet"},
+    [ENGINE_REASON] = {"engine_reason", COLUMN_WIDE, CLIENTS, 0, "why it has no better one"},
+    [TRANSFERS] = {"transfers", COLUMN_NUMBER, CLIENTS, 0,
+                   "pages that it writes to the spill file and reads from it now"},
     [LABEL] = {"label", COLUMN_WIDE, CLIENTS, CLIENTS, "what it calls itself"},
     [UID] = {"uid", COLUMN_NUMBER, CLIENTS, 0, "user that it ran as"},
     [LEASES] = {"leases", COLUMN_NUMBER, CLIENTS, CLIENTS, "leases it holds, or held when it died"},
@@ -188,6 +231,15 @@ struct request {
 
 /* ---- Arenas -------------------------------------------------------------------------------------- */
 
+/* A number, or unlimited: null for programs. */
+static void show_limit(struct table *table, size_t column, uint64_t limit)
+{
+    if (limit == KVSHM_UNLIMITED)
+        table_word(table, column, "unlimited");
+    else
+        table_number(table, column, limit);
+}
+
 static void show_frames(struct table *table, const struct kvshm_info *info)
 {
     uint64_t used = info->frames > info->frames_free ? info->frames - info->frames_free : 0;
@@ -200,10 +252,26 @@ static void show_frames(struct table *table, const struct kvshm_info *info)
     table_ratio(table, USED_RATIO, used, info->frames);
     table_number(table, CACHED_PAGES, info->pages);
     table_number(table, CACHED_ENTRIES, info->entries);
-    if (info->capacity == KVSHM_UNLIMITED)
-        table_word(table, CAPACITY, "unlimited");
-    else
-        table_number(table, CAPACITY, info->capacity);
+    show_limit(table, CAPACITY, info->capacity);
+}
+
+static void show_spill(struct table *table, const kvshm *kv, const struct kvshm_info *info)
+{
+    const struct kvshm_header *header = kv->header;
+    uint64_t admission = KVSHM__LOAD((kvshm_a64 *)&header->settings.admission);
+    uint64_t restoring = KVSHM__LOAD((kvshm_a64 *)&header->tier.frames_restoring);
+
+    if (info->slots == 0)
+        return;
+    table_text(table, SPILL_PATH, kv->fixed->spill_path);
+    table_number(table, SPILL_SIZE, KVSHM__LOAD((kvshm_a64 *)&header->settings.spill_bytes));
+    table_number(table, SLOTS, info->slots);
+    table_number(table, SLOTS_FREE, info->slots_free);
+    table_number(table, SPILLED, info->pages_spilled);
+    table_number(table, SPILLED_ENTRIES, info->entries_spilled);
+    table_number(table, RESTORING, restoring < info->frames ? restoring : info->frames);
+    table_text(table, ADMISSION, tool_admission(admission));
+    show_limit(table, WAIT_MS, KVSHM__LOAD((kvshm_a64 *)&header->settings.wait_ms));
 }
 
 static void show_making(struct table *table, const struct kvshm_info *info)
@@ -236,6 +304,18 @@ static void show_making(struct table *table, const struct kvshm_info *info)
         table_number(table, LAST_EVICT, info->last_evict_ns);
 }
 
+static void show_traffic(struct table *table, const struct kvshm_info *info,
+                         const struct kvshm_stats *stats)
+{
+    if (info->slots == 0)
+        return;
+    table_number(table, PENDING, stats->pending_lookups);
+    table_number(table, WRITTEN, stats->spill_bytes_written);
+    table_number(table, READ, stats->spill_bytes_read);
+    table_ratio(table, WRITE_RATIO, stats->spill_bytes_written,
+                (stats->left_pages + stats->evicted_pages) * info->page_bytes);
+}
+
 static void show_counters(struct table *table, const struct kvshm_stats *stats)
 {
     uint64_t hits = stats->lookup_hits + stats->match_hits;
@@ -265,6 +345,8 @@ static int show_arena(struct table *table, const char *name, kvshm *kv)
     table_text(table, NAME, name);
     show_making(table, &info);
     show_frames(table, &info);
+    show_spill(table, kv, &info);
+    show_traffic(table, &info, &stats);
     show_counters(table, &stats);
     return 0;
 }
@@ -310,40 +392,63 @@ static uint32_t count_reservations(const kvshm *kv, uint32_t place)
     return count;
 }
 
-/* Frames that a client has reserved. */
-struct reserved {
+/* Frames and slots that are a client's. */
+struct owned {
     uint64_t client;
-    uint64_t frames;
+    uint64_t frames; /* reserved */
     uint64_t device_frames;
+    uint64_t transfers; /* frames that it reads into, and slots that it writes */
 };
 
-/* By the owner words, into one item a place; what the dead reserved counts until it is given back. */
-static void count_reserved(const kvshm *kv, struct reserved *reserved)
+/* What an owner word says is added to its client's. place: where to look first, and where it was found. */
+static void count_owner(const kvshm *kv, uint64_t owner, struct owned *owned, uint32_t *place)
 {
-    uint32_t place = 0;
+    uint64_t kind = owner >> 60;
+    uint64_t client = owner >> 16 & KVSHM__CLIENT_NUMBER_MAX;
+
+    if (kind != KVSHM__OWNER_RESERVED && kind != KVSHM__OWNER_DEVICE &&
+        kind != KVSHM__OWNER_RESTORING && kind != KVSHM__OWNER_WRITING)
+        return;
+    for (uint32_t i = 0; i < kv->max_clients && owned[*place].client != client; i++)
+        *place = *place + 1 < kv->max_clients ? *place + 1 : 0;
+    if (owned[*place].client != client)
+        return;
+    if (kind == KVSHM__OWNER_RESTORING || kind == KVSHM__OWNER_WRITING) {
+        owned[*place].transfers++;
+        return;
+    }
+    owned[*place].frames++;
+    owned[*place].device_frames += kind == KVSHM__OWNER_DEVICE;
+}
+
+/* By the owner words, into one item a place; what the dead had counts until it is given back. */
+static void count_owned(const kvshm *kv, struct owned *owned)
+{
+    uint32_t place = 0; /* what is of one client stands together, mostly */
 
     for (uint32_t i = 0; i < kv->max_clients; i++)
-        reserved[i] = (struct reserved){.client = KVSHM__LOAD_ACQ(&kv->clients[i].number)};
-    for (uint32_t frame = 0; frame < kv->frame_count; frame++) {
-        uint64_t owner = KVSHM__LOAD(&kv->owners[frame].owner);
-        uint64_t kind = owner >> 60;
-        uint64_t client = owner >> 16 & KVSHM__CLIENT_NUMBER_MAX;
+        owned[i] = (struct owned){.client = KVSHM__LOAD_ACQ(&kv->clients[i].number)};
+    for (uint32_t frame = 0; frame < kv->frame_count; frame++)
+        count_owner(kv, KVSHM__LOAD(&kv->owners[frame].owner), owned, &place);
+    for (uint32_t slot = 0; kv->slots && slot < kv->slot_count; slot++)
+        count_owner(kv, KVSHM__LOAD(&kv->slots[slot].owner), owned, &place);
+}
 
-        if (kind != KVSHM__OWNER_RESERVED && kind != KVSHM__OWNER_DEVICE)
-            continue;
-        /* Frames of one client stand together, mostly. */
-        for (uint32_t i = 0; i < kv->max_clients && reserved[place].client != client; i++)
-            place = place + 1 < kv->max_clients ? place + 1 : 0;
-        if (reserved[place].client != client)
-            continue;
-        reserved[place].frames++;
-        reserved[place].device_frames += kind == KVSHM__OWNER_DEVICE;
-    }
+/* How it moves pages, of an arena with a spill file. */
+static void show_engine(struct table *table, const kvshm *kv, struct kvshm_client *copy,
+                        const struct owned *owned)
+{
+    if (kv->slot_count == 0)
+        return;
+    copy->engine_reason[sizeof copy->engine_reason - 1] = '\0';
+    table_text(table, ENGINE, kvshm__ring_engine_name(copy->engine));
+    table_text(table, ENGINE_REASON, copy->engine_reason);
+    table_number(table, TRANSFERS, owned->transfers);
 }
 
 /* The place changes hands when its number does; then what was read is of two clients, and is not shown. */
 static void show_client(struct table *table, const char *name, const kvshm *kv, uint32_t place,
-                        const struct reserved *reserved, struct column_tag *tags)
+                        const struct owned *owned, struct column_tag *tags)
 {
     struct kvshm_client *client = &kv->clients[place];
     struct kvshm_client copy;
@@ -352,29 +457,30 @@ static void show_client(struct table *table, const char *name, const kvshm *kv, 
     size_t tag_count;
     bool alive;
 
-    if (reserved->client == 0)
+    if (owned->client == 0)
         return;
     memcpy(&copy, client, sizeof copy);
     kvshm__client_label(client, label);
     leases = count_leases(kv, place, tags, &tag_count);
     reservations = count_reservations(kv, place);
-    alive = kvshm__client_alive(kv, reserved->client);
-    if (KVSHM__LOAD_ACQ(&client->number) != reserved->client)
+    alive = kvshm__client_alive(kv, owned->client);
+    if (KVSHM__LOAD_ACQ(&client->number) != owned->client)
         return;
 
     table_row(table);
     table_text(table, NAME, name);
-    table_number(table, CLIENT, reserved->client);
+    table_number(table, CLIENT, owned->client);
     table_number(table, PID, copy.pid);
     table_text(table, STATUS, alive ? "alive" : "dead");
+    show_engine(table, kv, &copy, owned);
     table_text(table, LABEL, label);
     table_number(table, UID, copy.uid);
     table_number(table, LEASES, leases);
     table_number(table, RESERVATIONS, reservations);
-    table_number(table, RESERVED_FRAMES, reserved->frames);
-    table_number(table, DEVICE_FRAMES, reserved->device_frames);
+    table_number(table, RESERVED_FRAMES, owned->frames);
+    table_number(table, DEVICE_FRAMES, owned->device_frames);
     table_text(table, WRITER,
-               KVSHM__LOAD(&kv->header->lock.word) == reserved->client ? "yes" : "no");
+               KVSHM__LOAD(&kv->header->lock.word) == owned->client ? "yes" : "no");
     table_number(table, PAGE_TABLES,
                  MAPPINGS * kvshm__limit_table_bytes(kv->segment_bytes, kv->fixed->page_size));
     table_number(table, ATTACHED, copy.attached_ns);
@@ -384,12 +490,12 @@ static void show_client(struct table *table, const char *name, const kvshm *kv, 
 static int show_clients(struct table *table, const char *name, kvshm *kv)
 {
     struct column_tag *tags = tool_realloc(NULL, kv->max_leases, sizeof *tags);
-    struct reserved *reserved = tool_realloc(NULL, kv->max_clients, sizeof *reserved);
+    struct owned *owned = tool_realloc(NULL, kv->max_clients, sizeof *owned);
 
-    count_reserved(kv, reserved);
+    count_owned(kv, owned);
     for (uint32_t place = 0; place < kv->max_clients; place++)
-        show_client(table, name, kv, place, &reserved[place], tags);
-    free(reserved);
+        show_client(table, name, kv, place, &owned[place], tags);
+    free(owned);
     free(tags);
     return 0;
 }
@@ -476,6 +582,7 @@ static const struct view views[] = {
     {SUMMARY, 'u', "summary", show_arena},
     {CLIENTS, 'p', "clients", show_clients},
     {ENTRIES, 'e', "entries", show_entries},
+    {SPILL, 's', "spill", show_arena},
 };
 
 static void add_name(struct request *request, const char *name)
@@ -572,6 +679,8 @@ static int show_all(struct request *request)
 static const struct argp_option options[] = {
     {"clients", 'p', NULL, 0, "Show clients: who is attached, alive or dead, and what it holds", 1},
     {"entries", 'e', NULL, 0, "Show entries, the one used last first", 1},
+    {"spill", 's', NULL, 0,
+     "Show the second tier: the spill file, what is in it, and what was found where", 1},
     {"summary", 'u', NULL, 0, "Show usage: memory, frames and hits", 1},
     {"json", 'J', NULL, 0, "Write JSON, with all columns unless -o says which", 2},
     {"output", 'o', "COLUMNS", 0, "Show these columns, separated by commas", 2},
@@ -614,17 +723,18 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 /* The columns of all views, behind the options. */
 static char *add_columns(int key, const char *text, void *input)
 {
+    static const struct column_mark of_arenas[COLUMN_MARKS] = {{SUMMARY, 'u'}, {SPILL, 's'}};
     char *arenas, *clients, *entries, *all;
 
     (void)input;
     if (key != ARGP_KEY_HELP_EXTRA)
         return (char *)text;
-    arenas = table_help(columns, COLUMNS, ARENAS, SUMMARY, 'u');
-    clients = table_help(columns, COLUMNS, CLIENTS, 0, 0);
-    entries = table_help(columns, COLUMNS, ENTRIES, 0, 0);
+    arenas = table_help(columns, COLUMNS, ARENAS, of_arenas);
+    clients = table_help(columns, COLUMNS, CLIENTS, NULL);
+    entries = table_help(columns, COLUMNS, ENTRIES, NULL);
     if (!arenas || !clients || !entries ||
         asprintf(&all,
-                 "Columns (*: shown when -o names none; u: shown by -u then):\n%s\n"
+                 "Columns (*: shown when -o names none; u, s: shown by -u, -s then):\n%s\n"
                  "Columns of -p:\n%s\n"
                  "Columns of -e:\n%s",
                  arenas, clients, entries) < 0)
