@@ -42,7 +42,7 @@ all = json.load(sys.stdin)
 assert all["version"] == 1 and all["errors"] == [] and len(all["arenas"]) == 2
 for arena in all["arenas"]:
     for key, value in arena.items():
-        text = key in ("name", "backing", "backing_asked", "backing_reason", "numa", "numa_asked", "path")
+        text = key in ("name", "backing", "backing_asked", "backing_reason", "numa", "numa_asked", "path", "spill_path", "admission")
         assert isinstance(value, str if text else (int, float)) or value is None, key
 assert [a["capacity"] for a in all["arenas"]] == [3, None]
 '
