@@ -159,6 +159,8 @@ int kvshm__batch_erase(struct kvshm__batch *b)
     }
     if (n > 0) {
         code = erase_headers(b, slots, n);
+        for (unsigned i = 0; i < n && code == 0 && kvshm__spill_allowed(kv) < kv->slot_count; i++)
+            kvshm__spill_punch(&b->file, slots[i]);
         lock_at_last(kv);
         kvshm__slots_erased(kv, slots, n, code == 0);
         kvshm__slots_end(kv, KVSHM__BATCH_ERASING);

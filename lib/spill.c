@@ -28,8 +28,7 @@ static bool published(const kvshm *kv, uint32_t record)
 
 /* ---- To the file ------------------------------------------------------------------------------------------ */
 
-/* How many slots the budget allows, which may be smaller than the file. */
-static uint64_t allowed(const kvshm *kv)
+uint64_t kvshm__spill_allowed(const kvshm *kv)
 {
     uint64_t budget = KVSHM__LOAD(&kv->header->settings.spill_bytes);
 
@@ -45,20 +44,20 @@ bool kvshm__spill_wanted(const kvshm *kv, bool high)
     uint64_t clean = written > away ? written - away : 0;
     uint64_t ready = KVSHM__LOAD(&kv->header->derived.frames_free) + clean;
 
-    return ready < kv->frame_count / (high ? 4 : 8) + 1 || kvshm__slots_free(kv) + allowed(kv) < kv->slot_count;
+    return ready < kv->frame_count / (high ? 4 : 8) + 1 || kvshm__slots_free(kv) + kvshm__spill_allowed(kv) < kv->slot_count;
 }
 
 /* Slots that may be taken now. */
 static uint64_t available(const kvshm *kv)
 {
-    uint64_t free_slots = kvshm__slots_free(kv), kept_free = kv->slot_count - allowed(kv);
+    uint64_t free_slots = kvshm__slots_free(kv), kept_free = kv->slot_count - kvshm__spill_allowed(kv);
 
     return free_slots > kept_free ? free_slots - kept_free : 0;
 }
 
 void kvshm__spill_make_room(kvshm *kv, unsigned n)
 {
-    uint64_t kept_free = kv->slot_count - allowed(kv);
+    uint64_t kept_free = kv->slot_count - kvshm__spill_allowed(kv);
     uint32_t record;
 
     if (n > 0)

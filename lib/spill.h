@@ -33,6 +33,9 @@ struct kvshm__move {
 /* Are fewer frames free, or free as soon as they are wanted, than there should be? high: than there should be at best. */
 bool kvshm__spill_wanted(const kvshm *kv, bool high);
 
+/* How many slots the budget allows, which may be smaller than the file. Any thread. */
+uint64_t kvshm__spill_allowed(const kvshm *kv);
+
 /*
  * Drop entries that gave up memory, the longest gone first, until n slots are free or doomed, or there is none. 0: so many
  * that the budget is kept, and then copies of pages that are in memory too.

@@ -625,6 +625,11 @@ int kvshm__spill_erase(const struct kvshm__spill_file *file, uint64_t slot, unsi
     return code;
 }
 
+void kvshm__spill_punch(const struct kvshm__spill_file *file, uint64_t slot)
+{
+    kvshm__sys.punch(file->fd, kvshm__spill_payload_offset(&file->shape, slot), file->shape.payload_stride);
+}
+
 int kvshm__spill_header_write(const struct kvshm__spill_file *file, const struct kvshm_slot_header *header)
 {
     return write_all(file->fd, header, file->shape.header_stride, kvshm__spill_header_offset(&file->shape, header->slot));

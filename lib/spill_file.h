@@ -111,6 +111,9 @@ uint64_t kvshm__payload_sum(const void *payload, uint64_t page_bytes);
 /* Nothing stands at n slots from this one on any more; durable with the next sync. 0 or -errno. */
 int kvshm__spill_erase(const struct kvshm__spill_file *file, uint64_t slot, unsigned n);
 
+/* The payload of a slot that nobody has takes no space in the file any more; a file system that cannot do that keeps it. */
+void kvshm__spill_punch(const struct kvshm__spill_file *file, uint64_t slot);
+
 /* A header that is sealed goes to its slot, durable with the next sync. 0 or -errno. */
 int kvshm__spill_header_write(const struct kvshm__spill_file *file, const struct kvshm_slot_header *header);
 

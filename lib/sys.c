@@ -99,6 +99,11 @@ static int real_space(int fd, uint64_t offset, uint64_t length)
     OUTCOME(fallocate(fd, 0, (off_t)offset, (off_t)length));
 }
 
+static int real_punch(int fd, uint64_t offset, uint64_t length)
+{
+    OUTCOME(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)length));
+}
+
 static int real_fchmod(int fd, unsigned mode)
 {
     OUTCOME(fchmod(fd, (mode_t)mode));

@@ -32,6 +32,7 @@
  * device_bytes size of a block device
  * dir_read     getdents64: bytes of struct dirent64 read, 0 at the end
  * space        fallocate from offset on; -EINTR is the caller's to repeat
+ * punch        fallocate with FALLOC_FL_PUNCH_HOLE: the bytes take no space any more
  * lock_set     OFD lock of length bytes at offset (0: to the end): F_RDLCK, F_WRLCK or F_UNLCK; -EAGAIN if held
  * lock_ask     would a lock of that kind be granted to another description? 1: no, someone holds one; 0: yes
  * may_write    may the effective user make files in the directory? 0; -EACCES, -EROFS
@@ -62,6 +63,7 @@
     CALL(may_write, (int dir), (dir))                                                     \
     CALL(truncate, (int fd, uint64_t size), (fd, size))                                   \
     CALL(space, (int fd, uint64_t offset, uint64_t length), (fd, offset, length))         \
+    CALL(punch, (int fd, uint64_t offset, uint64_t length), (fd, offset, length))         \
     CALL(fchmod, (int fd, unsigned mode), (fd, mode))                                     \
     CALL(fchown, (int fd, uint32_t uid, uint32_t gid), (fd, uid, gid))                    \
     CALL(pread, (int fd, void *to, size_t size, uint64_t offset), (fd, to, size, offset)) \
