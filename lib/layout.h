@@ -79,8 +79,8 @@ enum kvshm_section_kind {
     KVSHM__SEC_HEAP = 8,         /* struct kvshm_heap_slot[records] */
     KVSHM__SEC_OWNERS = 9,       /* struct kvshm_owner[frames] */
     KVSHM__SEC_FRAMES = 10,      /* frames, frame_stride bytes each */
-    KVSHM__SEC_SLOTS = 11,       /* struct kvshm_slot[slots]; 0 without a spill file */
-    KVSHM__SEC_AGES = 12,        /* struct kvshm_age[records]; 0 without a spill file */
+    KVSHM__SEC_SLOTS = 11,       /* struct kvshm_slot[slots]; only with a spill file */
+    KVSHM__SEC_AGES = 12,        /* struct kvshm_age[records]; only with a spill file */
     /* kept for: 13 event ring, 14 limits of tenants */
     KVSHM__SEC_KINDS = 13,
 };

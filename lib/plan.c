@@ -86,9 +86,10 @@ static uint64_t lay_out(const struct kvshm_config *c, struct kvshm__plan *plan)
     append(plan, KVSHM__SEC_TEXTS, plan->records, plan->text_stride, KVSHM__LINE, &end);
     append(plan, KVSHM__SEC_HEAP, plan->records, sizeof(struct kvshm_heap_slot), KVSHM__LINE, &end);
     append(plan, KVSHM__SEC_OWNERS, plan->frames, sizeof(struct kvshm_owner), KVSHM__LINE, &end);
-    append(plan, KVSHM__SEC_SLOTS, plan->slots, sizeof(struct kvshm_slot), KVSHM__LINE, &end);
-    append(plan, KVSHM__SEC_AGES, plan->slots ? plan->records : 0, sizeof(struct kvshm_age),
-           KVSHM__LINE, &end);
+    if (plan->slots > 0) {
+        append(plan, KVSHM__SEC_SLOTS, plan->slots, sizeof(struct kvshm_slot), KVSHM__LINE, &end);
+        append(plan, KVSHM__SEC_AGES, plan->records, sizeof(struct kvshm_age), KVSHM__LINE, &end);
+    }
     append(plan, KVSHM__SEC_FRAMES, plan->frames, plan->frame_stride, plan->page_size, &end);
     plan->segment_bytes = round_up(end, plan->page_size);
     return plan->segment_bytes;

@@ -358,7 +358,7 @@ void kvshm__slots_sweep(kvshm *kv)
     }
 }
 
-/* A slot word is finished if its owner word had changed already, and is taken back if it is about something else. */
+/* A slot word that is about something else is taken back. What was written when its writer died is written again. */
 static void rebuild_word(kvshm *kv, uint32_t record)
 {
     uint64_t word = slot_word_of(kv, record);
@@ -366,9 +366,7 @@ static void rebuild_word(kvshm *kv, uint32_t record)
 
     if (word == 0 || kvshm__slots_whole(kv, record))
         return;
-    if (slot < kv->slot_count && owner_of(kv, slot) == kvshm__owner_page(record))
-        set_slot_word(kv, record, kvshm__slot_word(slot, KVSHM__SLOT_WRITTEN));
-    else if (kvshm__slot_state(word) != KVSHM__SLOT_WRITING || slot >= kv->slot_count || written_by(kv, slot) != record ||
+    if (kvshm__slot_state(word) != KVSHM__SLOT_WRITING || slot >= kv->slot_count || written_by(kv, slot) != record ||
              kvshm__owner_kind(owner_of(kv, slot)) != KVSHM__OWNER_WRITING)
         set_slot_word(kv, record, 0);
 }

@@ -233,7 +233,7 @@ static void needs(const struct kvshm_static *f, uint32_t kind, uint64_t *count, 
         [KVSHM__SEC_OWNERS] = {f->frames, sizeof(struct kvshm_owner)},
         [KVSHM__SEC_FRAMES] = {f->frames, f->frame_stride},
         [KVSHM__SEC_SLOTS] = {f->slots, sizeof(struct kvshm_slot)},
-        [KVSHM__SEC_AGES] = {f->slots > 0 ? f->records : 0, sizeof(struct kvshm_age)},
+        [KVSHM__SEC_AGES] = {f->records, sizeof(struct kvshm_age)},
     };
 
     *count = kind < KVSHM__SEC_KINDS ? table[kind].count : 0;
@@ -282,8 +282,9 @@ static int check_directory(const struct kvshm_static *f, const char *path)
         }
     }
     for (uint32_t kind = 1; kind < KVSHM__SEC_KINDS; kind++) {
-        if ((seen & 1u << kind) == 0)
-            return damaged(path, "directory: missing section of kind", kind);
+        bool needed = f->slots > 0 || (kind != KVSHM__SEC_SLOTS && kind != KVSHM__SEC_AGES);
+        if (needed != ((seen & 1u << kind) != 0))
+            return damaged(path, needed ? "directory: missing section of kind" : "directory: needless section of kind", kind);
     }
     return 0;
 }

@@ -9,14 +9,20 @@
 #include "plan.h"
 #include "support.h"
 
-/* Sections in order, aligned, apart, and the frames last. */
+/* Sections in order, aligned, apart, and the frames last; those of a spill file if there are slots. */
 static void check_plan(const struct kvshm__plan *plan)
 {
+    static const uint32_t order[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, KVSHM__SEC_SLOTS, KVSHM__SEC_AGES, KVSHM__SEC_FRAMES};
     uint64_t end = KVSHM__HEADER_BYTES;
 
-    for (uint32_t kind = 1; kind < KVSHM__SEC_KINDS; kind++) {
+    for (uint32_t i = 0; i < KVSHM__SEC_KINDS - 1; i++) {
+        uint32_t kind = order[i];
         const struct kvshm_section *s = &plan->section[kind - 1];
 
+        if (plan->slots == 0 && (kind == KVSHM__SEC_SLOTS || kind == KVSHM__SEC_AGES)) {
+            ck_assert_uint_eq(s->kind, 0);
+            continue;
+        }
         ck_assert_uint_eq(s->kind, kind);
         ck_assert_uint_eq(s->offset % 64, 0);
         ck_assert_uint_ge(s->offset, end);
@@ -60,6 +66,27 @@ START_TEST(test_plan_of_frames)
 END_TEST
 
 /* The most frames that fit: one more would not. */
+/* With a spill file: a record for each slot too, and a frame begins where a block does. */
+START_TEST(test_plan_with_slots)
+{
+    uint64_t state = ts_seed();
+
+    for (unsigned i = 0; i < 200; i++) {
+        struct kvshm_config config = ts_config(1 + ts_random(&state, 10000), 64, 1 + ts_random(&state, 1000));
+        struct kvshm__config checked;
+        struct kvshm__plan plan;
+
+        ts_is(kvshm__config_create(&config, &checked), 0);
+        checked.slots = 1 + ts_random(&state, 10000);
+        ts_is(kvshm__plan_make(&checked, 4096, &plan), 0);
+        check_plan(&plan);
+        ck_assert_uint_eq(plan.slots, checked.slots);
+        ck_assert_uint_eq(plan.records, plan.frames + plan.slots);
+        ck_assert_uint_eq(plan.frame_stride % 4096, 0);
+    }
+}
+END_TEST
+
 START_TEST(test_plan_of_bytes)
 {
     uint64_t state = ts_seed();
@@ -127,6 +154,7 @@ int main(void)
 
     tcase_add_test(tcase, test_plan_of_frames);
     tcase_add_test(tcase, test_plan_of_bytes);
+    tcase_add_test(tcase, test_plan_with_slots);
     tcase_add_test(tcase, test_plan_that_cannot_be);
     tcase_add_test(tcase, test_partial_shift);
     suite_add_tcase(suite, tcase);
