@@ -180,6 +180,7 @@ SCRIPT_TESTS = \
 	tests/bench_generate.sh \
 	tests/bench_manual.sh \
 	tests/bench_replay.sh \
+	tests/bench_spill.sh \
 	tests/bench_torture.sh \
 	tests/bench_trace.sh \
 	tests/example_open_together.sh \
