@@ -55,7 +55,7 @@ extern "C" {
 #define KVSHM_FINGERPRINT_BYTES 32
 #define KVSHM_KEY_BYTES 32
 
-/* No limit: .capacity. */
+/* No limit: .capacity, .wait_ms. */
 #define KVSHM_UNLIMITED UINT64_MAX
 
 /* One attached arena, of this process. */
@@ -64,7 +64,8 @@ typedef struct kvshm kvshm;
 /* What a call that did not fail may answer besides 0. */
 enum kvshm_outcome {
     KVSHM_MISS = 1,     /* not cached */
-    KVSHM_PENDING = 2,  /* in the spill file, and being read back; no lease */
+    KVSHM_PENDING = 2,  /* cached, and pages of it (lookup) or all of them (match) are in the spill file alone; no lease.
+                           They are being read back, unless KVSHM_PEEK was given */
     KVSHM_EXISTS = 3,   /* insert: the entry was there already and was touched; the reservation is consumed */
     KVSHM_REPLACED = 4, /* insert: the key-only entry was there and has the new pages now */
 };
@@ -94,13 +95,17 @@ enum kvshm_error {
 /* Flags of calls. */
 #define KVSHM_RDONLY 0x0001u   /* attach, open: map read-only, take no lock and no place; peek, copy, list only */
 #define KVSHM_POPULATE 0x0002u /* attach, open, create: fault in all mappings now */
-#define KVSHM_NOTIER 0x0004u   /* attach, open: without the spill file; pages in it are misses for this handle */
+#define KVSHM_NOTIER 0x0004u   /* attach, open: without the spill file. Pages in it alone are misses for this handle. It
+                                  leases, reserves and inserts; for want of frames only pages that are in the file leave;
+                                  what would have to change the file is KVSHM_E_NOSPILL: remove, clear, replacing a
+                                  key-only entry */
 #define KVSHM_FORCE 0x0010u    /* unlink: even with living clients */
 #define KVSHM_PEEK 0x0100u     /* lookup, match: tell how much is cached; no lease, no touch */
 #define KVSHM_TOUCH 0x0200u    /* match: touch an entry that runs through the last page served, if none ends there;
                                   with KVSHM_PEEK: touch although peeking */
-#define KVSHM_WAIT 0x0400u     /* lookup, match: wait, wait_ms at most, until nothing is pending; reserve: until the disk
-                                  has taken what would be dropped else */
+#define KVSHM_WAIT 0x0400u     /* wait for the disk, the arena's wait_ms at most. lookup, match: until nothing that is asked
+                                  for is pending; without effect beside KVSHM_PEEK. reserve: until the disk has taken what
+                                  would be dropped else. Without effect on handles without a spill file */
 #define KVSHM_DEVICE 0x1000u   /* reserve: devices write into these frames; after death only reap frees them */
 #define KVSHM_EXTEND 0x2000u   /* insert: the head's entry grows, instead of a second one being named */
 #define KVSHM_HOLD 0x4000u     /* insert: .head becomes a lease of the whole prefix */
@@ -135,7 +140,8 @@ enum kvshm_numa {
 /* Which pages are written to the spill file. */
 enum kvshm_admission {
     KVSHM_ADMIT_ALL = 0,    /* all that would leave memory */
-    KVSHM_ADMIT_REUSED = 1, /* those that were asked for again since they were inserted */
+    KVSHM_ADMIT_REUSED = 1, /* those of entries that were used since they were inserted; the others are dropped when memory
+                               is needed. kvshm_flush() writes all */
 };
 
 /*
@@ -171,13 +177,15 @@ struct kvshm_config {
     uint32_t numa;         /* enum kvshm_numa, or KVSHM_NUMA_NODE(n); default KVSHM_NUMA_AUTO */
     uint32_t mode;         /* permission bits of the file, whatever the umask; default 0600 */
     uint32_t group;        /* gid of the file; default UINT32_MAX: the creator's */
-    uint32_t stall_ms;     /* how long a writer waits for another that does not move, at most 3600000; default 1000 */
+    uint32_t stall_ms;     /* how long a writer waits for another that does not move, and who wants a page back for another
+                              that reads it, at most 3600000; default 1000 */
     uint32_t reserved;     /* 0 */
 
     uint32_t admission;    /* enum kvshm_admission; default KVSHM_ADMIT_ALL */
-    const char *spill_path; /* file or block device that pages leave memory for; NULL: none, or, at attach, what KVSHM_SPILL
-                               or else the creator says */
-    uint64_t spill_bytes;  /* the most that the spill file may have */
+    const char *spill_path; /* file or block device that pages leave memory for, less than 256 bytes; others see it as it
+                               stands here. NULL (the default): none, or, at attach, what KVSHM_SPILL or else the creator
+                               says */
+    uint64_t spill_bytes;  /* with spill_path: the most bytes that the file may have, one page's at least; default 0 */
     uint64_t wait_ms;      /* longest wait of KVSHM_WAIT; KVSHM_UNLIMITED: no bound; default 1000 */
 };
 
@@ -198,7 +206,8 @@ struct kvshm_prefix {
 struct kvshm_lease {
     uint32_t tokens;         /* tokens the leased pages hold */
     uint32_t pages;          /* pages leased */
-    uint32_t pending_tokens; /* behind them in the spill file, being read back unless KVSHM_PEEK was given */
+    uint32_t pending_tokens; /* tokens of what was found behind these pages, which are in the spill file and not in memory:
+                                being read back, unless KVSHM_PEEK was given. 0 on handles without the file */
     uint32_t reserved;
     uint64_t last_used;      /* recency stamp of the entry that ends here, this use included; 0: none ends here */
     /* the library's own, not to be touched */
@@ -250,7 +259,7 @@ struct kvshm_info {
     char path[256];           /* where the segment is; empty if longer */
     uint64_t client;          /* this client's number; 0: read-only */
     uint64_t arena_id[2];
-    uint64_t epoch;           /* 1, and one more for each clear */
+    uint64_t epoch;           /* 1, or the largest in the spill file that it was made on, and one more for each clear */
     struct kvshm_geometry geometry;
     uint8_t fingerprint[KVSHM_FINGERPRINT_BYTES];
     bool has_fingerprint;
@@ -271,9 +280,9 @@ struct kvshm_info {
     uint64_t frames;          /* in all */
     uint64_t frames_free;
     uint64_t frames_reserved; /* being filled, or of cancelled reservations not swept yet */
-    uint64_t pages;           /* published */
+    uint64_t pages;           /* published, in memory */
     uint64_t pages_limbo;     /* evicted or removed, and still leased */
-    uint64_t entries;
+    uint64_t entries;         /* in memory and in the spill file */
     uint64_t capacity;
     uint32_t max_clients;
     uint32_t max_leases;
@@ -288,11 +297,11 @@ struct kvshm_info {
     uint64_t index_bytes;     /* of the segment: index words, page records, recency, frame owners */
     uint64_t token_bytes;     /* of the segment: tokens and keys */
     uint64_t slots;           /* of the spill file; 0: none */
-    uint64_t slots_free;
-    uint64_t pages_spilled;   /* in the spill file alone */
-    uint64_t entries_spilled; /* whose deepest page claims no memory */
+    uint64_t slots_free;      /* those neither free nor of a page are being written, or their headers are to be erased */
+    uint64_t pages_spilled;   /* in the spill file alone, being read back, or about to leave memory */
+    uint64_t entries_spilled; /* that gave up their claim to memory */
     uint64_t wait_ms;
-    uint32_t admission;
+    uint32_t admission;       /* enum kvshm_admission */
     uint32_t engine;          /* of this handle: enum kvshm_engine */
     char engine_reason[64];   /* why not a better one */
 };
@@ -370,52 +379,62 @@ KVSHM_API void kvshm_config_init_sized(struct kvshm_config *config, size_t size)
  *
  * name    [A-Za-z0-9][A-Za-z0-9._-]{0,63}; it becomes a file in KVSHM_DIR if that is set, else in a mount of hugetlbfs
  *         or in the POSIX shared-memory directory, as .backing wants it
- * config  geometry and one of .frames and .memory_bytes at least
+ * config  geometry and one of .frames and .memory_bytes at least. With .spill_path the arena has a spill file: made if
+ *         nothing, an empty file or a zeroed device is there; adopted with the pages in it if a spill file is, which
+ *         keeps its size, and must have the same page, geometry and fingerprint (if both have one)
  * flags   KVSHM_POPULATE or 0
  * out     the handle; NULL after an error
  *
  * 0; -EINVAL (name, flag, a field, a node that has no memory for this process), KVSHM_E_GEOMETRY, -EEXIST,
  * KVSHM_E_CONFLICT; -ENOSPC: the file system, a pool, a cgroup or the host has too little (numbers and remedy in the
- * message); -ENODEV, -ENOMEM, -EACCES, -EROFS (the backing asked for is not to be had), -EFBIG (RLIMIT_FSIZE), -E2BIG (too
- * many mounts); -ENOMEM also: a process that took the memory was killed, or could not be made; -EPERM, -EOPNOTSUPP: a NUMA
- * policy that was asked for by name cannot be set; KVSHM_E_BUSY_CREATORS, -errno of the system. Nothing is left behind by
- * an error, nor by a creator that is killed. Blocks while it takes the memory, by child processes of its own that no
- * handler of the caller's meets, and up to 10 s while others create.
+ * message); -ENODEV, -ENOMEM, -EACCES, -EROFS (the backing asked for is not to be had), -EFBIG (RLIMIT_FSIZE), -E2BIG
+ * (too many mounts); -ENOMEM also: a process that took the memory was killed, or could not be made; -EPERM,
+ * -EOPNOTSUPP: a NUMA policy that was asked for by name cannot be set; KVSHM_E_BUSY_CREATORS, -errno of the system; of
+ * the spill file: -EBUSY (another arena's clients or a tool have it open), -EINVAL, -ENOSPC, KVSHM_E_FORMAT, _VERSION,
+ * _BYTE_ORDER, _DAMAGED, _GEOMETRY, _FINGERPRINT: it stays as it was. Nothing is left behind by an error, nor by a
+ * creator that is killed, but for a new spill file of the latter. Blocks while it takes the memory, by child processes
+ * of its own that no handler of the caller's meets, and up to 10 s while others create.
  */
 KVSHM_API int kvshm_create(const char *name, const struct kvshm_config *config, unsigned flags, kvshm **out);
 
 /*
  * Attach to an arena that exists.
  *
- * expect  may be NULL. Taken: .label and .fingerprint (all zero: none named). .geometry is compared if
+ * expect  may be NULL. Taken: .label, .spill_path and .fingerprint (all zero: none named). .geometry is compared if
  *         .num_layers or .page_bytes is set. All else is the creator's and is not looked at
- * flags   KVSHM_RDONLY, KVSHM_POPULATE or 0
+ * flags   KVSHM_RDONLY, KVSHM_POPULATE, KVSHM_NOTIER or 0
+ *
+ * An arena with a spill file: it is looked for at .spill_path, else at KVSHM_SPILL of the environment (not in programs
+ * with more rights than their user), else at the creator's path, a hint: that has to belong to the segment's owner. No
+ * symbolic link is followed, and the file's header has to have the arena's id, read under a shared lock. If it is not
+ * to be had: KVSHM_E_NOSPILL. KVSHM_RDONLY and KVSHM_NOTIER do not look for it.
  *
  * 0; -EINVAL, -ENOENT, -EACCES, -ELOOP (the name is a symbolic link), KVSHM_E_FORMAT, _VERSION, _FEATURE, _BYTE_ORDER,
- * _BOOT, _DAMAGED, _GEOMETRY, _FINGERPRINT, _CLIENTS, _CONFLICT, _UNLINKED, _STALLED (it names the arena's first
- * fingerprint, as a writer), -errno of the system.
+ * _BOOT, _DAMAGED, _GEOMETRY, _FINGERPRINT, _CLIENTS, _CONFLICT, _UNLINKED, _NOSPILL, _STALLED (it names the arena's
+ * first fingerprint, as a writer), -ENOMEM, -errno of the system.
  */
 KVSHM_API int kvshm_attach(const char *name, const struct kvshm_config *expect, unsigned flags, kvshm **out);
 
 /*
  * Attach with config as expect, or create if there is no arena of the name. Many processes may open one name
  * at the same moment: one creates, the others attach. Errors of both; config is NULL: -EINVAL. With KVSHM_RDONLY it
- * only attaches, and config may be NULL.
+ * only attaches, and config may be NULL. KVSHM_NOTIER is of no effect on who creates.
  */
 KVSHM_API int kvshm_open(const char *name, const struct kvshm_config *config, unsigned flags, kvshm **out);
 
 /*
  * Give the handle back. -EBUSY while this handle holds leases or reservations, or another thread is inside a call on it
- * that changes the arena, joins or leaves (nothing is changed then). No other thread may be inside any other call on it,
- * nor use it after. In a forked child it frees the child's copy.
+ * that changes the arena, joins or leaves, or waits for the spill file (nothing is changed then). No other thread may
+ * be inside any other call on it, nor use it after. Waits for transfers of the handle that are in flight; prefixes not
+ * begun are not read; nothing is flushed. In a forked child it frees the child's copy.
  * kv may be NULL.
  */
 KVSHM_API int kvshm_detach(kvshm *kv);
 
 /*
- * Remove the name and with its last user the memory. -EBUSY while clients are alive, named in the message,
- * unless flags has KVSHM_FORCE: they go on reading, and their next write is KVSHM_E_UNLINKED, as may be that of a client
- * that attaches at this very moment. -ENOENT,
+ * Remove the name and with its last user the memory; the spill file stays. -EBUSY while clients are alive, named in
+ * the message, unless flags has KVSHM_FORCE: they go on reading, and their next write is KVSHM_E_UNLINKED, as may be
+ * that of a client that attaches at this very moment. -ENOENT,
  * -EINVAL, KVSHM_E_FORMAT (the file is no arena), _CONFLICT, _UNLINKED (another was faster), _BUSY_CREATORS, -errno.
  */
 KVSHM_API int kvshm_unlink(const char *name, unsigned flags);
@@ -455,12 +474,20 @@ KVSHM_API void kvshm_prefix_init_key(struct kvshm_prefix *prefix, uint64_t adapt
 /*
  * Lease the entry with exactly these tokens (or this key and length).
  *
- * flags   KVSHM_PEEK: no lease, no touch (.tokens and .pages tell what is cached); with KVSHM_TOUCH: touch it
+ * flags   KVSHM_PEEK: no lease, no touch (.tokens and .pages tell what is in memory, .pending_tokens what is behind
+ *         it in the spill file); with KVSHM_TOUCH: touch it. KVSHM_WAIT: see below
  * lease   written in full: the lease, or empty
  *
- * 0; KVSHM_MISS; -EINVAL; KVSHM_E_LEASES, _FINGERPRINT, _READ_ONLY, _DAMAGED (this client's place in the tables was
- * overwritten: what it leased would not count; these three without PEEK, or with TOUCH), _FORKED.
- * Waits for nobody, ever; a hit makes no system call and allocates nothing.
+ * All or nothing: while a page of it is in the spill file alone the answer is KVSHM_PENDING, and the client's I/O
+ * thread reads it back (not with KVSHM_PEEK); look again later, or see kvshm_wait(). With KVSHM_WAIT the call waits
+ * first, and KVSHM_PENDING says that wait_ms are over, or that it cannot be read now (no frame, no memory). A page
+ * that cannot be read, or is not what was inserted, is no longer cached, nor is what is behind it. Pages come back
+ * root first.
+ *
+ * 0; KVSHM_PENDING; KVSHM_MISS; -EINVAL; KVSHM_E_LEASES, _FINGERPRINT, _READ_ONLY, _DAMAGED (this client's place in
+ * the tables was overwritten: what it leased would not count; these three without PEEK, or with TOUCH), _FORKED.
+ * Without KVSHM_WAIT it waits for nobody, ever; a hit makes no system call and allocates nothing. With it, and pages
+ * pending, it waits wait_ms at most, and until what is in flight for it then has landed.
  */
 KVSHM_API int kvshm_lookup(kvshm *kv, const struct kvshm_prefix *prefix, unsigned flags, struct kvshm_lease *lease);
 
@@ -469,11 +496,16 @@ KVSHM_API int kvshm_lookup(kvshm *kv, const struct kvshm_prefix *prefix, unsigne
  * holds fewer tokens than it could, all of which equal the next ones. .tokens and .pages tell how much. Touches
  * the entry that ends where the answer ends; with KVSHM_TOUCH, if none ends there, one that runs through it.
  *
+ * Of what is cached a head may be in memory and the rest in the spill file: the head is leased, the answer 0, and
+ * .pending_tokens the rest, which is being read back; without a head, KVSHM_PENDING. With KVSHM_WAIT the call first
+ * waits until nothing of it is pending; when time is up it answers as without.
+ *
  * As kvshm_lookup; key-only prefixes are -EINVAL.
  */
 KVSHM_API int kvshm_match(kvshm *kv, const struct kvshm_prefix *prefix, unsigned flags, struct kvshm_lease *lease);
 
-/* Is there an entry with exactly these tokens (or this key)? No lease, no touch; false also after any error. */
+/* Is there an entry with exactly these tokens (or this key), in memory or in the spill file of this handle? No lease, no
+   touch, nothing is read back; false also after any error. */
 KVSHM_API bool kvshm_contains(kvshm *kv, const struct kvshm_prefix *prefix);
 
 /* Page i of the lease, page_bytes long, read-only; NULL past the end, or if the tables were damaged. Good until the
@@ -499,6 +531,7 @@ KVSHM_API void kvshm_release(kvshm *kv, struct kvshm_lease *lease);
 /*
  * Copy pages first_page to first_page + n - 1 of the entry with exactly these tokens (or this key) to dst,
  * page_bytes apart. The number of pages copied (fewer at the end); 0: a miss, n is 0, or first_page is past the end.
+ * An entry with pages in the spill file alone is a miss; a writing client has them read back.
  * A writing client takes a lease for it, and touches; a read-only one copies and then proves that no page moved
  * meanwhile. -EINVAL (prefix; dst is NULL), KVSHM_E_LEASES, _FINGERPRINT, _DAMAGED, _FORKED.
  */
@@ -508,14 +541,16 @@ KVSHM_API int64_t kvshm_copy_out(kvshm *kv, const struct kvshm_prefix *prefix, u
 /* ---- Filling ----------------------------------------------------------------------------------------- */
 
 /*
- * Reserve npages >= 1 frames to write into; the oldest entries leave if frames run out.
+ * Reserve npages >= 1 frames to write into; the oldest entries leave if frames run out. With a spill file, pages that
+ * are in it leave memory first, and stay cached; if these do not suffice the oldest entries are dropped, counted.
  *
- * flags   KVSHM_DEVICE or 0
- * r       written in full
+ * flags   KVSHM_DEVICE; KVSHM_WAIT: before entries are dropped that the file can take, wait for the disk, wait_ms at
+ * most r       written in full
  *
  * 0; -ENOSPC at once if what is not leased or reserved does not suffice, and for more pages than the arena has
- * frames; -EINVAL, KVSHM_E_LEASES, _STALLED, _UNLINKED, _READ_ONLY, _FORKED, _DAMAGED, -ENOMEM, -errno of the system.
- * Content of the frames is undefined. May wait up to stall_ms for another writer.
+ * frames; with KVSHM_NOTIER also if only pages that are not in the file are left; -EINVAL, KVSHM_E_LEASES, _STALLED,
+ * _UNLINKED, _READ_ONLY, _FORKED, _DAMAGED, -ENOMEM, -errno of the system. Content of the frames is undefined. May
+ * wait up to stall_ms for another writer, and with KVSHM_WAIT for the disk.
  */
 KVSHM_API int kvshm_reserve(kvshm *kv, uint32_t npages, unsigned flags, struct kvshm_reservation *r);
 
@@ -542,6 +577,11 @@ KVSHM_API void kvshm_cancel(kvshm *kv, struct kvshm_reservation *r);
  * -EINVAL: n is 0, counts that do not fit, a head of other tokens, adapter or tenant, a key-only prefix behind a
  * head that is not empty; KVSHM_E_STALE, _FINGERPRINT, _STALLED, _UNLINKED, _LEASES, _READ_ONLY, _FORKED,
  * _DAMAGED, -ENOSPC (no index word to be had), -ENOMEM, -errno of the system. An error keeps r and head.
+ *
+ * In an arena with a spill file checksums of the frames are taken first; the disk is not waited for, but by who
+ * replaces a key-only entry: the call returns when the old pages are gone from the file too, durably. If they are not,
+ * KVSHM_E_STALLED (another client did not go on with what it was writing for stall_ms) or -errno: then memory has the
+ * new pages, and r is consumed (.pages is 0). With KVSHM_NOTIER it is KVSHM_E_NOSPILL, and nothing has changed.
  */
 KVSHM_API int kvshm_insert(kvshm *kv, const struct kvshm_prefix *prefix, struct kvshm_lease *head,
                            struct kvshm_reservation *r, unsigned flags);
@@ -572,36 +612,71 @@ KVSHM_API int kvshm_leave(kvshm *kv, uint64_t client);
 
 /* ---- Giving up ---------------------------------------------------------------------------------------- */
 
-/* Forget the entry. 0 or KVSHM_MISS. Leases of its pages stay good. */
+/*
+ * Forget the entry. 0 or KVSHM_MISS. Leases of its pages stay good. With a spill file both mean that the file has
+ * forgotten it too, durably, and what was removed before: the call erases, and waits for the disk, and for clients
+ * that were writing as long as they go on within stall_ms. Else KVSHM_E_STALLED or -errno: memory has forgotten it,
+ * and an arena made on the file may have it again, until a later call, for any prefix, answers 0 or KVSHM_MISS.
+ * KVSHM_E_NOSPILL: KVSHM_NOTIER; nothing has changed.
+ */
 KVSHM_API int kvshm_remove(kvshm *kv, const struct kvshm_prefix *prefix);
 
 /*
  * Evict the least recently used entry. The number of frames given back at once (pages that are leased come
- * back when released, shared ones stay), 0 also if nothing is cached; or a negative error.
+ * back when released, shared ones stay), 0 also if nothing is cached; or a negative error. With a spill file the entry
+ * leaves memory for it; what has to be written first leaves when that is done, and is not counted or waited for; what
+ * is not admitted is dropped. With KVSHM_NOTIER the oldest that is in the file already leaves. -EAGAIN: no thread is
+ * to be had.
  */
 KVSHM_API int64_t kvshm_evict_lru(kvshm *kv);
 
 /*
  * Forget every entry, of all clients. Leases stay good; reservations and heads from before are KVSHM_E_STALE at
- * insert. 0.
+ * insert. 0. With a spill file its new epoch is durable there before it is in memory, so that nothing from before
+ * comes back; an error may leave it in the file alone: then memory has all as before, and an arena made on the file
+ * later begins without it. KVSHM_E_NOSPILL: KVSHM_NOTIER; nothing has changed.
  */
 KVSHM_API int kvshm_clear(kvshm *kv);
 
 /* ---- The spill file ----------------------------------------------------------------------------------- */
 
-/* Start reading back what of these n prefixes is in the spill file. How many have something pending. */
+/*
+ * Pages move by one thread of the client, which the first call that needs it starts, with all signals blocked; it ends
+ * at detach. After a kill, what it was reading is read by those who want it, at once; frames and slots of its
+ * transfers come back when these have landed. In a forked child there is no such thread, and all descriptors of the
+ * handle are closed.
+ */
+
+/*
+ * Start reading back what of these n prefixes is in the spill file and not in memory: of tokens the longest cached
+ * prefix, of a key its entry. How many have something pending (0 also on handles without a spill file). Waits for
+ * nobody. -EINVAL (prefixes is NULL and n not 0, a prefix), -ENOMEM, -EAGAIN (no thread is to be had), KVSHM_E_FORKED;
+ * prefixes before the one at fault were asked for. No tokens are kept. Any thread.
+ */
 KVSHM_API int kvshm_prefetch(kvshm *kv, const struct kvshm_prefix *prefixes, size_t n);
 
 /*
- * Wait until some of what this handle has pending or prefetched came or failed, timeout at most (NULL: no bound). How
- * many since the last call; 0: time is up, or nothing is pending.
+ * Wait until some of what lookups and matches without KVSHM_WAIT of this handle found pending, or it has prefetched,
+ * came or failed, timeout at most (NULL: no bound). How many since the last call, each told once, and those asked for
+ * again before they were begun counted once; look again to see which. 0: time is up, or nothing is pending. -EINVAL
+ * (timeout), -ENOTSUP (the handle has no spill file), KVSHM_E_FORKED. Any thread.
  */
 KVSHM_API int kvshm_wait(kvshm *kv, const struct timespec *timeout);
 
-/* A descriptor that is readable when kvshm_wait() would not wait; the handle's, closed at detach. */
+/*
+ * A descriptor that is readable when kvshm_wait() has something to tell; only that call makes it unreadable. The
+ * handle's, the same at each call, closed at detach and in a forked child; not to be read, written or closed. -ENOTSUP
+ * (no spill file), KVSHM_E_FORKED, -errno of the system.
+ */
 KVSHM_API int kvshm_eventfd(kvshm *kv);
 
-/* All that is resident is in the file too, and on the device. */
+/*
+ * Write all pages that are in memory alone, whatever the admission, and sync. 0: what was cached when the call began,
+ * and was not given up since, is on the device. Entries that are in the file alone are dropped if slots run out. Waits
+ * for the disk, without a bound, and for other clients that write, as long as they go on within stall_ms. -ENOTSUP (no
+ * spill file), -ENOSPC (fewer slots than pages in memory), -EIO or another -errno of disk or system, KVSHM_E_STALLED,
+ * _UNLINKED, _DAMAGED, _FORKED: a part may have been written, and nothing is lost. Any thread.
+ */
 KVSHM_API int kvshm_flush(kvshm *kv);
 
 /* ---- Looking ------------------------------------------------------------------------------------------ */

@@ -82,6 +82,11 @@ static void fill_handle(const kvshm *kv, struct kvshm_info *info)
     info->read_only = kv->read_only;
     info->read_base = kv->read_base;
     info->write_base = kv->write_base;
+    if (kv->read_only)
+        return;
+    const struct kvshm_client *self = &kv->clients[kv->place];
+    info->engine = self->engine <= KVSHM_ENGINE_FIXED ? self->engine : KVSHM_ENGINE_NONE;
+    memcpy(info->engine_reason, self->engine_reason, sizeof(info->engine_reason) - 1);
 }
 
 /* What it holds now. */
@@ -111,6 +116,8 @@ static void fill_live(const kvshm *kv, struct kvshm_info *info)
     info->entries_spilled = bounded(&kv->header->tier.left.length, kv->record_count);
     info->capacity = KVSHM__LOAD((kvshm_a64 *)&header->settings.capacity);
     info->stall_ms = (uint32_t)bounded(&header->settings.stall_ms, KVSHM__STALL_MS_MAX);
+    info->wait_ms = KVSHM__LOAD((kvshm_a64 *)&header->settings.wait_ms);
+    info->admission = (uint32_t)KVSHM__LOAD((kvshm_a64 *)&header->settings.admission);
     info->last_insert_ns = KVSHM__LOAD((kvshm_a64 *)&derived->last_insert_ns);
     info->last_evict_ns = KVSHM__LOAD((kvshm_a64 *)&derived->last_evict_ns);
     info->clients = kvshm__client_count_alive(kv);

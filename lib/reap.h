@@ -8,8 +8,10 @@
 #include "handle.h"
 
 /*
- * Change a setting of the arena: "capacity" (entries, KVSHM_UNLIMITED), "stall_ms" (at most 3,600,000). Read at use by
- * all; a smaller capacity evicts at once. 0; -EINVAL (name, value); errors of a writer.
+ * Change a setting of the arena: "capacity" (entries, KVSHM_UNLIMITED), "stall_ms" (at most 3,600,000), "wait_ms"
+ * (KVSHM_UNLIMITED), "admission" (enum kvshm_admission), "spill_bytes" (at most what the file was made with). Read at use
+ * by all; a smaller capacity evicts at once, and of a smaller spill_bytes the oldest have left the file when it returns.
+ * 0; -EINVAL (name, value; spill_bytes without a spill file); KVSHM_E_NOSPILL; errors of a writer.
  */
 int kvshm__setting_set(kvshm *kv, const char *name, uint64_t value);
 

@@ -5,6 +5,7 @@ dist_man_MANS += \
 	man/kvshm-bench.1 \
 	man/kvshm-counters.7 \
 	man/kvshm.1 \
+	man/kvshm.5 \
 	man/kvshm.7 \
 	man/kvshm_at.3 \
 	man/kvshm_attach.3 \
@@ -17,6 +18,7 @@ dist_man_MANS += \
 	man/kvshm_detach.3 \
 	man/kvshm_errors.7 \
 	man/kvshm_evict_lru.3 \
+	man/kvshm_flush.3 \
 	man/kvshm_foreach.3 \
 	man/kvshm_hash_tokens.3 \
 	man/kvshm_info.3 \
@@ -27,6 +29,7 @@ dist_man_MANS += \
 	man/kvshm_lookup.3 \
 	man/kvshm_match.3 \
 	man/kvshm_page_bytes.3 \
+	man/kvshm_prefetch.3 \
 	man/kvshm_prefix_init.3 \
 	man/kvshm_release.3 \
 	man/kvshm_remove.3 \
@@ -34,6 +37,7 @@ dist_man_MANS += \
 	man/kvshm_stats.3 \
 	man/kvshm_strerror.3 \
 	man/kvshm_unlink.3 \
+	man/kvshm_wait.3 \
 	man/kvshmctl.8
 
 # Further names of a page: NAME.SECTION=PAGE.SECTION, one a line, sorted. Each is installed as a page that says
@@ -42,6 +46,7 @@ MAN_LINKS = \
 	kvshm_at_writable.3=kvshm_at.3 \
 	kvshm_config_init_sized.3=kvshm_config_init.3 \
 	kvshm_errmsg.3=kvshm_strerror.3 \
+	kvshm_eventfd.3=kvshm_wait.3 \
 	kvshm_info_init.3=kvshm_info.3 \
 	kvshm_info_init_sized.3=kvshm_info.3 \
 	kvshm_lease_offsets.3=kvshm_lease_page.3 \

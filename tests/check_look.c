@@ -19,6 +19,8 @@ static void setup(void)
     config = ts_config(300, 4, 20);
     config.capacity = 7;
     config.stall_ms = 321;
+    config.wait_ms = 654;
+    config.admission = KVSHM_ADMIT_REUSED;
     config.max_clients = 5;
     config.max_leases = 6;
     config.mode = 0640;
@@ -63,6 +65,8 @@ START_TEST(test_info_of_a_new_arena)
     ck_assert(info.frames == 20 && info.frames_free == 20 && info.frames_reserved == 0);
     ck_assert(info.pages == 0 && info.pages_limbo == 0 && info.entries == 0);
     ck_assert(info.capacity == 7 && info.stall_ms == 321);
+    ck_assert(info.wait_ms == 654 && info.admission == KVSHM_ADMIT_REUSED);
+    ck_assert(info.slots == 0 && info.engine == KVSHM_ENGINE_NONE && info.engine_reason[0] == '\0');
     ck_assert(info.max_clients == 5 && info.max_leases == 6 && info.clients == 1);
     ck_assert(info.mode == 0640 && info.uid == geteuid() && info.creator_uid == geteuid());
     ck_assert_uint_eq(info.creator_pid, (uint32_t)getpid());

@@ -54,6 +54,14 @@ START_TEST(test_settings_are_checked)
     ts_says("3600001");
     ck_assert_uint_eq(KVSHM__LOAD(&kv->header->settings.stall_ms), 3600000);
     ts_is(kvshm__setting_set(kv, "stall_ms", 0), 0);
+    ts_is(kvshm__setting_set(kv, "wait_ms", KVSHM_UNLIMITED), 0);
+    ck_assert_uint_eq(KVSHM__LOAD(&kv->header->settings.wait_ms), KVSHM_UNLIMITED);
+    ts_is(kvshm__setting_set(kv, "admission", KVSHM_ADMIT_REUSED), 0);
+    ck_assert_uint_eq(KVSHM__LOAD(&kv->header->settings.admission), KVSHM_ADMIT_REUSED);
+    ts_is(kvshm__setting_set(kv, "admission", 2), -EINVAL);
+    ts_says("admission 2");
+    ts_is(kvshm__setting_set(kv, "spill_bytes", 1), -EINVAL);
+    ts_says("no spill file");
     ts_is(kvshm__setting_set(kv, "capacities", 1), -EINVAL);
     ts_says("capacities");
     ts_is(kvshm__setting_set(kv, "", 1), -EINVAL);

@@ -180,6 +180,7 @@ SCRIPT_TESTS = \
 	tests/bench_generate.sh \
 	tests/bench_manual.sh \
 	tests/bench_replay.sh \
+	tests/bench_spill.sh \
 	tests/bench_torture.sh \
 	tests/bench_trace.sh \
 	tests/example_open_together.sh \
@@ -199,6 +200,7 @@ SCRIPT_TESTS = \
 	tests/tool_ctl.sh \
 	tests/tool_manual.sh \
 	tests/tool_servers.sh \
+	tests/tool_spill.sh \
 	tests/tool_view.sh
 
 # Scripts that only `make check-long` runs.
@@ -361,6 +363,7 @@ EXTRA_DIST += \
 	tests/tool_ctl.expected \
 	tests/tool_lib.sh \
 	tests/tool_servers.expected \
+	tests/tool_spill.expected \
 	tests/tool_view.expected \
 	tests/vectors/fxhash.tsv \
 	$(SCRIPT_TESTS) \

@@ -54,17 +54,18 @@ compile()
     $CC $KVSHM_CFLAGS -I"$abs_top_srcdir/lib" "-Dmain=example_$2" -c -o "$1.o" "$1.c"
 }
 
-# run NUMBER NAME: runs it in a place of its own, which it leaves empty, and compares.
+# run NUMBER NAME: runs it in a place of its own, in which it leaves no arena and no file, and compares.
 run()
 {
     mkdir "$TMPDIR/arenas.$2"
-    if KVSHM_DIR=$TMPDIR/arenas.$2 "$TMPDIR/examples" "$2" >"$TMPDIR/$2.said" 2>&1 &&
+    mkdir "$TMPDIR/files.$2"
+    if (cd "$TMPDIR/files.$2" && KVSHM_DIR=$TMPDIR/arenas.$2 "$TMPDIR/examples" "$2") >"$TMPDIR/$2.said" 2>&1 &&
         diff -u "$TMPDIR/$2.expected" "$TMPDIR/$2.said" >"$TMPDIR/difference" &&
-        rmdir "$TMPDIR/arenas.$2"; then
+        rmdir "$TMPDIR/arenas.$2" "$TMPDIR/files.$2"; then
         echo "ok $1 - $2"
     else
         sed 's/^/# /' "$TMPDIR/$2.said"
-        find "$TMPDIR/arenas.$2" -type f | sed 's/^/# left: /'
+        find "$TMPDIR/arenas.$2" "$TMPDIR/files.$2" -type f | sed 's/^/# left: /'
         echo "not ok $1 - $2"
     fi
 }

@@ -9,6 +9,7 @@
  *   miss:TENANT:TOKENS        look it up in vain
  *   reserve:PAGES             and keep it
  *   device:PAGES              the same with KVSHM_DEVICE
+ *   flush                     write all to the spill file
  *   pause                     print "PID NUMBER", and stay until a signal
  *
  * What does not go as expected ends it with 1 and a message. Without pause it ends without detaching from what it
@@ -122,6 +123,12 @@ static void do_device(const char *action, struct numbers numbers)
     expect(action, kvshm_reserve(kv, numbers.n[0], KVSHM_DEVICE, &reservation), 0);
 }
 
+static void do_flush(const char *action, struct numbers numbers)
+{
+    (void)numbers;
+    expect(action, kvshm_flush(kv), 0);
+}
+
 static void do_pause(const char *action, struct numbers numbers)
 {
     (void)action;
@@ -138,7 +145,7 @@ static const struct {
 } actions[] = {
     {"insert", 2, do_insert}, {"key", 2, do_key},     {"lease", 3, do_lease},
     {"hit", 2, do_hit},       {"miss", 2, do_miss},   {"reserve", 1, do_reserve},
-    {"device", 1, do_device}, {"pause", 0, do_pause},
+    {"device", 1, do_device}, {"flush", 0, do_flush}, {"pause", 0, do_pause},
 };
 
 static void run(const char *action)

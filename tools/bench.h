@@ -30,6 +30,8 @@
 
 #include "common.h"
 
+#define BENCH_RESTARTS_MAX 1000
+
 struct bench_replay_options {
     const char *trace;    /* path; "-": standard input */
     const char *name;     /* of the arena; NULL: one of our own */
@@ -37,8 +39,10 @@ struct bench_replay_options {
     uint64_t frames;      /* 0: enough for all pages of the trace */
     uint64_t capacity;    /* entries */
     uint64_t page_tokens; /* divides BENCH_BLOCK_TOKENS */
-    const char *spill; /* NULL: none */
-    uint64_t spill_bytes; /* 0: room for all pages */
+    const char *spill;    /* file; NULL: none */
+    uint64_t spill_bytes; /* 0: room for all pages of the trace */
+    uint64_t restarts;    /* all servers are killed, and the arena made anew on the file, so often */
+    bool flush;           /* first all that is in memory is written */
     uint64_t page_bytes;
     uint64_t kills;
     uint64_t seed; /* of the kills */

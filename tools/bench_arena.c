@@ -61,6 +61,26 @@ int bench_arena_remove(struct bench_arena *arena)
     return rc < 0 ? -1 : 0;
 }
 
+int bench_arena_renew(struct bench_arena *arena, const struct kvshm_config *config, kvshm **kv)
+{
+    int rc = kvshm_unlink(arena->name, KVSHM_FORCE);
+
+    arena->exists = rc < 0;
+    for (int i = 0; rc == 0 && i < 1000; i++) {
+        rc = kvshm_create(arena->name, config, 0, kv);
+        if (rc != -EBUSY)
+            break;
+        usleep(10000);
+        rc = 0;
+    }
+    if (rc < 0 || !*kv) {
+        tool_error("arena %s: %s", arena->name, kvshm_errmsg(NULL));
+        return -1;
+    }
+    arena->exists = true;
+    return 0;
+}
+
 uint64_t bench_arena_frames(kvshm *kv, const struct kvshm_info *info)
 {
     struct kvshm_reservation all;

@@ -28,6 +28,12 @@ int bench_arena_create(struct bench_arena *arena, const char *name,
 /* Remove it, even with living clients; the signals are as they were. 0; -1 after a message. */
 int bench_arena_remove(struct bench_arena *arena);
 
+/*
+ * Remove it, even with living clients, and create it anew. What a killed client had begun to write to the spill file ends
+ * before the file can be had again, which is waited for. 0; -1 after a message.
+ */
+int bench_arena_renew(struct bench_arena *arena, const struct kvshm_config *config, kvshm **kv);
+
 /* How many different frames one reservation of all of them has, when all can be given up; after a message, fewer. */
 uint64_t bench_arena_frames(kvshm *kv, const struct kvshm_info *info);
 

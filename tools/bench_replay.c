@@ -9,6 +9,10 @@
  * that it comes before the replay is over, servers wait for it when they are a window of requests ahead of it (the
  * gate), and none ends while a kill is due. Only a death by our own SIGKILL is none of the errors.
  *
+ * Restarts. Restart k of n comes when k of n + 1 parts of the trace were taken: all servers are killed, the arena is
+ * removed, made anew on its spill file, and new servers go on. With a flush the servers are held back until all that
+ * was taken is done, and what is in memory is written before they are killed: then nothing is lost.
+ *
  * Frames. At the end, with all servers gone, one reservation of every frame must succeed, in which no frame appears
  * twice, and before that the arena's own counts must add up: then none is lost. What a killed server had reserved
  * counts too: it comes back when frames are needed.
@@ -30,6 +34,8 @@
 #include "bench_report.h"
 #include "bench_server.h"
 #include "kvshm.h"
+#include "reap.h"
+#include "spill_layout.h"
 
 #define IDLE_NS       50000000u /* between two looks, without kills */
 #define KILL_IDLE_NS  50000u    /* with kills */
@@ -50,7 +56,10 @@ struct replay {
     uint64_t random;
     uint32_t kills; /* done */
     uint32_t kills_in_request;
-    uint32_t kill_at; /* request that must be taken before the next one */
+    uint32_t kill_at;    /* request that must be taken before the next one */
+    uint32_t restart_at; /* likewise of the next restart; with a flush: the first that waits for it */
+    uint32_t settled;    /* requests before it are done */
+    uint64_t served;     /* blocks, up to the last restart */
     int signal;       /* that ends the replay early */
     struct bench_result result;
 };
@@ -115,32 +124,69 @@ static int share_memory(struct replay *replay)
     return 0;
 }
 
-static int make_arena(struct replay *replay)
+static uint64_t up(uint64_t bytes, uint64_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
+
+/* Bytes of a spill file for all pages of the trace, whatever its blocks. */
+static uint64_t spill_bytes(const struct replay *replay, uint32_t max_clients)
 {
     const struct bench_replay_options *options = replay->options;
+    const uint64_t block = KVSHM__SPILL_BLOCK_MIN, large = KVSHM__SPILL_BLOCK_MAX;
+    uint64_t pages = replay->trace.node_count * (BENCH_BLOCK_TOKENS / options->page_tokens);
+    uint64_t header = sizeof(struct kvshm_slot_header) + up(4 * options->page_tokens, 8);
+
+    return pages * (up(options->page_bytes, block) + up(header, block)) + (max_clients + 16) * large;
+}
+
+static void configure(const struct replay *replay, struct kvshm_config *config)
+{
+    const struct bench_replay_options *options = replay->options;
+
+    kvshm_config_init(config);
+    config->label = "kvshm-bench";
+    config->geometry.page_tokens = (uint32_t)options->page_tokens;
+    config->geometry.page_bytes = options->page_bytes;
+    config->frames = replay->run.frames;
+    config->capacity = options->capacity;
+    config->backing = options->backing;
+    config->stall_ms = STALL_MS;
+    if (options->procs + 2 > config->max_clients)
+        config->max_clients = (uint32_t)options->procs + 2;
+    if (!options->spill)
+        return;
+    config->spill_path = options->spill;
+    config->wait_ms = KVSHM_UNLIMITED;
+    config->spill_bytes =
+        options->spill_bytes ? options->spill_bytes : spill_bytes(replay, config->max_clients);
+}
+
+/* Leave the arena that was just made. found: pages that its file held. */
+static int leave_arena(struct replay *replay, kvshm *kv, uint64_t *found)
+{
+    struct kvshm_info info;
+    int rc;
+
+    kvshm_info_init(&info);
+    rc = kvshm_info(kv, &info);
+    if (rc == 0)
+        *found = info.pages_spilled;
+    else
+        tool_error("arena %s: %s", replay->arena.name, kvshm_errmsg(kv));
+    kvshm_detach(kv);
+    return rc;
+}
+
+static int make_arena(struct replay *replay)
+{
     struct kvshm_config config;
     kvshm *kv;
 
-    kvshm_config_init(&config);
-    config.label = "kvshm-bench";
-    config.geometry.page_tokens = (uint32_t)options->page_tokens;
-    config.geometry.page_bytes = options->page_bytes;
-    config.frames = replay->run.frames;
-    config.capacity = options->capacity;
-    config.backing = options->backing;
-    config.stall_ms = STALL_MS;
-    config.spill_path = options->spill;
-    config.wait_ms = KVSHM_UNLIMITED;
-    config.spill_bytes = options->spill_bytes;
-    if (options->spill && config.spill_bytes == 0)
-        config.spill_bytes = (replay->trace.node_count * (BENCH_BLOCK_TOKENS / options->page_tokens) + 64) *
-                             (options->page_bytes + 3 * 4096 + 4 * options->page_tokens) + (1 << 20);
-    if (options->procs + 2 > config.max_clients)
-        config.max_clients = (uint32_t)options->procs + 2;
-    if (bench_arena_create(&replay->arena, options->name, &config, &kv))
+    configure(replay, &config);
+    if (bench_arena_create(&replay->arena, replay->options->name, &config, &kv))
         return -1;
-    kvshm_detach(kv);
-    return 0;
+    return leave_arena(replay, kv, &replay->result.pages_found);
 }
 
 /* Start a process for a place. */
@@ -199,18 +245,26 @@ static int reap(struct replay *replay)
     return bad;
 }
 
-/* When the next kill is due, and how far the servers may go before it. */
+/* When the next kill and the next restart are due, and how far the servers may go before them. */
 static void plan_kill(struct replay *replay)
 {
-    uint64_t requests = replay->trace.request_count, gate = UINT32_MAX;
-    uint64_t kills = replay->options->kills, window = 16 * replay->options->procs + 64;
+    const struct bench_replay_options *options = replay->options;
+    uint64_t requests = replay->trace.request_count, gate = UINT32_MAX, restart_gate;
+    uint64_t kills = options->kills, window = 16 * options->procs + 64;
+    uint64_t restarts = replay->result.restart_count;
 
     if (replay->kills < kills) {
         replay->kill_at =
             (uint32_t)((replay->kills * requests + bench_below(&replay->random, requests)) / kills);
         gate = replay->kill_at + window;
     }
-    atomic_store(&replay->shared->kills_left, (uint32_t)(kills - replay->kills));
+    if (restarts < options->restarts) {
+        replay->restart_at = (uint32_t)((restarts + 1) * requests / (options->restarts + 1));
+        restart_gate = replay->restart_at + (options->flush ? 0 : window);
+        gate = restart_gate < gate ? restart_gate : gate;
+    }
+    atomic_store(&replay->shared->kills_left,
+                 (uint32_t)(kills - replay->kills + options->restarts - restarts));
     atomic_store(&replay->shared->gate, gate < UINT32_MAX ? (uint32_t)gate : UINT32_MAX);
 }
 
@@ -257,27 +311,6 @@ static int wait_until_ready(struct replay *replay)
     return 0;
 }
 
-/* Until all servers have ended; -1: one has failed, or a signal came. */
-static int watch(struct replay *replay, struct bench_progress *progress)
-{
-    while (replay->running > 0) {
-        bool is_killing = replay->kills < replay->options->kills;
-        int signal = bench_signal_wait(is_killing ? KILL_IDLE_NS : IDLE_NS);
-        uint32_t next = atomic_load(&replay->shared->next);
-
-        if (signal && signal != SIGCHLD) {
-            replay->signal = signal;
-            return -1;
-        }
-        if (reap(replay))
-            return -1;
-        if (is_killing && next > replay->kill_at && kill_one(replay))
-            return -1;
-        bench_progress_update(progress, next);
-    }
-    return 0;
-}
-
 static void kill_all(struct replay *replay)
 {
     for (uint32_t place = 0; place < replay->options->procs; place++) {
@@ -289,6 +322,146 @@ static void kill_all(struct replay *replay)
         replay->pids[place] = 0;
         replay->running--;
     }
+}
+
+/* What the counters of the arena say is added up; those of an arena made anew begin at 0. */
+static void add_stats(struct bench_result *result, const struct kvshm_stats *stats)
+{
+    result->evicted_entries += stats->evicted_entries;
+    result->evicted_pages += stats->evicted_pages;
+    result->spilled_pages += stats->spilled_pages;
+    result->left_pages += stats->left_pages;
+    result->restored_pages += stats->restored_pages;
+    result->spill_failures += stats->spill_failures + stats->restore_failures;
+    result->spill_bytes_written += stats->spill_bytes_written;
+    result->spill_bytes_read += stats->spill_bytes_read;
+}
+
+/* Blocks of the requests that are done. */
+static uint64_t blocks_served(const struct replay *replay)
+{
+    uint64_t blocks = 0;
+
+    for (uint32_t i = 0; i < replay->trace.request_count; i++) {
+        const struct bench_request *request = &replay->shared->requests[i];
+
+        blocks += atomic_load(&request->done) ? request->blocks_served : 0;
+    }
+    return blocks;
+}
+
+/* What was served and restored since the last restart, if there was one; restored: up to now. */
+static void end_restart(struct replay *replay, uint64_t restored)
+{
+    struct bench_result *result = &replay->result;
+    uint64_t served = blocks_served(replay);
+
+    if (result->restart_count > 0) {
+        result->restarts[result->restart_count - 1].blocks_served = served - replay->served;
+        result->restarts[result->restart_count - 1].pages_restored = restored;
+    }
+    replay->served = served;
+}
+
+static int attach_failed(const struct replay *replay, kvshm *kv)
+{
+    tool_error("arena %s: %s", replay->arena.name, kvshm_errmsg(kv));
+    kvshm_detach(kv);
+    return -1;
+}
+
+static int flush_arena(const struct replay *replay)
+{
+    kvshm *kv = NULL;
+
+    if (kvshm_attach(replay->arena.name, NULL, 0, &kv) < 0 || kvshm_flush(kv) < 0)
+        return attach_failed(replay, kv);
+    return kvshm_detach(kv) < 0 ? attach_failed(replay, NULL) : 0;
+}
+
+/* All servers are dead: what the arena holds. The writer lock may be a dead one's; then counts are made anew. */
+static int ask_before(struct replay *replay, struct bench_restart *restart)
+{
+    struct kvshm_stats stats;
+    struct kvshm_info info;
+    kvshm *kv = NULL;
+
+    kvshm_info_init(&info);
+    kvshm_stats_init(&stats);
+    if (kvshm_attach(replay->arena.name, NULL, KVSHM_NOTIER, &kv) < 0 ||
+        kvshm__setting_set(kv, "stall_ms", STALL_MS) < 0 || kvshm_info(kv, &info) < 0 ||
+        kvshm_stats(kv, &stats) < 0)
+        return attach_failed(replay, kv);
+    restart->pages_before = info.pages + info.pages_spilled;
+    add_stats(&replay->result, &stats);
+    end_restart(replay, stats.restored_pages);
+    kvshm_detach(kv);
+    return 0;
+}
+
+/* Is it time for the next restart? With a flush all that was taken must be done. */
+static bool restart_is_due(struct replay *replay, uint32_t next)
+{
+    if (replay->result.restart_count >= replay->options->restarts)
+        return false;
+    if (!replay->options->flush)
+        return next > replay->restart_at;
+    while (replay->settled < replay->restart_at &&
+           atomic_load(&replay->shared->requests[replay->settled].done))
+        replay->settled++;
+    return replay->settled >= replay->restart_at;
+}
+
+static int restart_all(struct replay *replay)
+{
+    struct bench_restart restart = {.request = atomic_load(&replay->shared->next)};
+    struct kvshm_config config;
+    kvshm *kv = NULL;
+    int status = replay->options->flush ? flush_arena(replay) : 0;
+
+    kill_all(replay);
+    if (status == 0)
+        status = ask_before(replay, &restart);
+    configure(replay, &config);
+    if (status == 0)
+        status = bench_arena_renew(&replay->arena, &config, &kv);
+    if (status == 0)
+        status = leave_arena(replay, kv, &restart.pages_found);
+    if (status)
+        return status;
+    if (restart.pages_before > restart.pages_found)
+        restart.pages_lost = restart.pages_before - restart.pages_found;
+    replay->result.restarts[replay->result.restart_count++] = restart;
+    plan_kill(replay);
+    for (uint32_t place = 0; status == 0 && place < replay->options->procs; place++)
+        status = start_server(replay, place);
+    return status;
+}
+
+/* Until all servers have ended; -1: one has failed, or a signal came. */
+static int watch(struct replay *replay, struct bench_progress *progress)
+{
+    while (replay->running > 0) {
+        bool is_killing = replay->kills < replay->options->kills;
+        bool is_restarting = replay->result.restart_count < replay->options->restarts;
+        int signal = bench_signal_wait(is_killing || is_restarting ? KILL_IDLE_NS : IDLE_NS);
+        uint32_t next = atomic_load(&replay->shared->next);
+
+        if (signal && signal != SIGCHLD) {
+            replay->signal = signal;
+            return -1;
+        }
+        if (reap(replay))
+            return -1;
+        if (restart_is_due(replay, next)) {
+            if (restart_all(replay))
+                return -1;
+        } else if (is_killing && next > replay->kill_at && kill_one(replay)) {
+            return -1;
+        }
+        bench_progress_update(progress, next);
+    }
+    return 0;
 }
 
 static int run_servers(struct replay *replay)
@@ -335,12 +508,12 @@ static int ask_arena(struct replay *replay)
     }
     result->entries = info.entries;
     result->pages = info.pages;
-    result->evicted_entries = stats.evicted_entries;
-    result->evicted_pages = stats.evicted_pages;
+    add_stats(result, &stats);
+    end_restart(replay, stats.restored_pages);
+    result->pages_in_file = info.pages_spilled;
+    result->slots = info.slots;
     result->frames = info.frames;
     result->segment_bytes = info.segment_bytes;
-    if (getenv("KV_DEBUG"))
-        fprintf(stderr, "spilled %llu restored %llu failures %llu spillfail %llu full %llu left %llu takeovers %llu evp %llu\n", (unsigned long long)stats.spilled_pages, (unsigned long long)stats.restored_pages, (unsigned long long)stats.restore_failures, (unsigned long long)stats.spill_failures, (unsigned long long)stats.spill_full, (unsigned long long)stats.left_pages, (unsigned long long)stats.takeovers, (unsigned long long)stats.evicted_pages);
     told = info.frames_free + info.pages + info.pages_limbo + info.frames_reserved;
     result->frames_accounted = bench_arena_frames(kv, &info);
     if (info.slots == 0 && told != info.frames) {
@@ -367,6 +540,7 @@ static int add_up(struct replay *replay)
         result->requests += atomic_load(&request->done);
         result->blocks_served += request->blocks_served;
         result->blocks_of_others += request->blocks_of_others;
+        result->blocks_in_memory += request->blocks_in_memory;
     }
     for (uint32_t i = 0; i < replay->options->procs; i++) {
         struct bench_place *place = &replay->shared->places[i];
@@ -376,6 +550,8 @@ static int add_up(struct replay *replay)
         bench_hist_merge(all, &place->match_ns);
     }
     result->blocks = replay->trace.block_count;
+    result->blocks_restored = result->blocks_served - result->blocks_in_memory;
+    result->blocks_missed = result->blocks - result->blocks_served;
     result->kills = replay->kills;
     result->kills_in_request = replay->kills_in_request;
     result->matches = bench_hist_total(all);

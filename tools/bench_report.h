@@ -7,6 +7,16 @@
 
 #include "bench.h"
 
+/* From one restart to the next, or to the end. */
+struct bench_restart {
+    uint64_t request;        /* the first that was not taken before */
+    uint64_t pages_before;   /* in memory and in the file */
+    uint64_t pages_found;    /* in the file, by the arena that was made anew */
+    uint64_t pages_lost;     /* the others */
+    uint64_t blocks_served;  /* since */
+    uint64_t pages_restored; /* since */
+};
+
 struct bench_result {
     uint64_t requests;
     uint64_t blocks;
@@ -20,6 +30,20 @@ struct bench_result {
     uint64_t pages;
     uint64_t evicted_entries;
     uint64_t evicted_pages;
+    uint64_t blocks_in_memory; /* of those served; what follows is of the spill file */
+    uint64_t blocks_restored;
+    uint64_t blocks_missed;
+    uint64_t pages_found; /* at the start */
+    uint64_t spilled_pages;
+    uint64_t left_pages;
+    uint64_t restored_pages;
+    uint64_t spill_failures; /* of reading and writing */
+    uint64_t spill_bytes_written;
+    uint64_t spill_bytes_read;
+    uint64_t pages_in_file; /* alone, at the end */
+    uint64_t slots;
+    uint32_t restart_count;
+    struct bench_restart restarts[BENCH_RESTARTS_MAX];
     uint64_t matches;
     uint64_t match_median_ns;
     uint64_t match_p99_ns;

@@ -25,6 +25,7 @@ struct server {
     uint32_t request;
     uint32_t blocks;
     uint32_t pages;
+    uint32_t peeked; /* pages that memory held when it was taken */
     const uint32_t *nodes;
     uint32_t *tokens;  /* of the prompt */
     uint64_t *digests; /* of its pages */
@@ -109,14 +110,21 @@ static void note_computed(struct server *server, const struct kvshm_lease *lease
     }
 }
 
+/* The arena's wait_ms is unlimited: what is in the spill file is served, and nothing is dropped for want of time. */
+static unsigned waiting(const struct server *server)
+{
+    return server->run->options->spill ? KVSHM_WAIT : 0;
+}
+
 /* Compute what is missing behind the lease, and insert it; the lease is of the whole prompt then. */
 static int compute(struct server *server, const struct kvshm_prefix *prefix,
                    struct kvshm_lease *lease)
 {
     uint32_t head_pages = lease->pages, missing = server->pages - head_pages;
     struct kvshm_reservation frames;
-    int rc =
-        missing > server->run->frames ? -ENOSPC : kvshm_reserve(server->kv, missing, server->run->options->spill ? KVSHM_WAIT : 0, &frames);
+    int rc = missing > server->run->frames
+                 ? -ENOSPC
+                 : kvshm_reserve(server->kv, missing, waiting(server), &frames);
 
     if (rc == -ENOSPC) {
         atomic_fetch_add(&server->place->not_inserted, 1);
@@ -154,9 +162,28 @@ static void count_served(struct server *server, const struct kvshm_lease *lease,
 {
     result->blocks_served = lease->pages / server->pages_per_block;
     result->blocks_of_others = 0;
+    result->blocks_in_memory = server->peeked / server->pages_per_block;
+    if (result->blocks_in_memory > result->blocks_served)
+        result->blocks_in_memory = result->blocks_served;
     for (uint32_t i = 0; i < result->blocks_served; i++)
         result->blocks_of_others +=
             atomic_load(&server->shared->computed_by[server->nodes[i]]) != server->serial;
+}
+
+/* How much is in memory, and how much would have to be read: with a spill file alone. */
+static int peek(struct server *server, const struct kvshm_prefix *prefix)
+{
+    struct kvshm_lease told;
+    int rc;
+
+    server->peeked = UINT32_MAX;
+    if (!server->run->options->spill)
+        return 0;
+    rc = kvshm_match(server->kv, prefix, KVSHM_PEEK, &told);
+    if (rc < 0)
+        return fail(server, "peek");
+    server->peeked = told.pages;
+    return 0;
 }
 
 static int serve(struct server *server)
@@ -169,8 +196,11 @@ static int serve(struct server *server)
 
     make_prompt(server);
     kvshm_prefix_init(&prefix, 0, 0, server->tokens, server->blocks * BENCH_BLOCK_TOKENS);
+    rc = peek(server, &prefix);
+    if (rc < 0)
+        return rc;
     began_ns = bench_now_ns();
-    rc = kvshm_match(server->kv, &prefix, server->run->options->spill ? KVSHM_WAIT : 0, &lease);
+    rc = kvshm_match(server->kv, &prefix, waiting(server), &lease);
     bench_hist_add(&server->place->match_ns, bench_now_ns() - began_ns);
     if (rc < 0)
         return fail(server, "match");

@@ -30,6 +30,7 @@ struct bench_request {
     _Atomic(uint32_t) done;
     uint32_t blocks_served;    /* of its blocks, the leading ones that the arena held whole */
     uint32_t blocks_of_others; /* of these, computed by another process */
+    uint32_t blocks_in_memory; /* of these, there when it was asked for; the others were restored */
 };
 
 /* Written by the process of the place alone. */
@@ -45,7 +46,7 @@ struct bench_shared {
     _Atomic(uint32_t) next;         /* all requests before it are taken */
     _Atomic(uint32_t) go;           /* the parent: all are ready */
     _Atomic(uint32_t) gate;         /* the parent: requests from here on wait for a kill */
-    _Atomic(uint32_t) kills_left;   /* the parent: no server ends before it is 0 */
+    _Atomic(uint32_t) kills_left;   /* the parent: no server ends before it is 0; restarts are kills too */
     struct bench_place *places;     /* procs of them */
     struct bench_request *requests; /* of the trace */
     _Atomic(uint32_t) *computed_by; /* of the nodes */

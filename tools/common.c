@@ -231,6 +231,27 @@ const char *tool_parse_numa(const char *text, uint32_t *numa)
     return NULL;
 }
 
+const char *tool_parse_path(const char *text, const char **path)
+{
+    const char *slash = strrchr(text, '/');
+    const char *name = slash ? slash + 1 : text;
+    char *folder, *whole, *all;
+
+    if (!(folder = slash ? strndup(text, (size_t)(name - text)) : strdup(".")))
+        tool_no_memory();
+    whole = realpath(folder, NULL);
+    free(folder);
+    if (!whole || *name == '\0') {
+        free(whole);
+        return wrong_value("'%.128s' is no file, or in no folder that there is; make the folder first", text);
+    }
+    if (asprintf(&all, "%s/%s", strcmp(whole, "/") == 0 ? "" : whole, name) < 0)
+        tool_no_memory();
+    free(whole);
+    *path = all;
+    return NULL;
+}
+
 const char *tool_parse_word(const char *text, const char *const *words, uint32_t *place)
 {
     int used;

@@ -65,6 +65,8 @@ const char *tool_admission(uint64_t admission);
 
 /* "auto", "local", "interleave", or the number of a node: an enum kvshm_numa, or KVSHM_NUMA_NODE(n). */
 const char *tool_parse_numa(const char *text, uint32_t *numa);
+/* The path of a file that may not exist yet, in a folder that does; *path is absolute, and lasts. */
+const char *tool_parse_path(const char *text, const char **path);
 /* One of the words of a list that ends in NULL; its place in it. */
 const char *tool_parse_word(const char *text, const char *const *words, uint32_t *place);
 

@@ -17,6 +17,8 @@ enum {
     OPT_FRAMES,
     OPT_SPILL,
     OPT_SPILL_SIZE,
+    OPT_RESTART,
+    OPT_FLUSH,
     OPT_UNLIMITED,
     OPT_CAPACITY,
     OPT_PAGE_TOKENS,
@@ -78,8 +80,10 @@ static uint32_t backing(const struct argp_state *state, const char *arg)
 static const struct argp_option replay_argp_options[] = {
     {"procs", OPT_PROCS, "N", 0, "server processes (default 4)", 0},
     {"frames", OPT_FRAMES, "N", 0, "pages that the arena's memory holds", 0},
-    {"spill", OPT_SPILL, "FILE", 0, "pages leave memory for this file", 0},
-    {"spill-size", OPT_SPILL_SIZE, "SIZE", 0, "bytes that it may have (default: room for all pages)", 0},
+    {"spill", OPT_SPILL, "FILE", 0, "pages leave memory for this file, and come back", 0},
+    {"spill-size", OPT_SPILL_SIZE, "SIZE", 0, "the most that it may hold (default: all pages)", 0},
+    {"restart", OPT_RESTART, "N", 0, "kill all and begin anew on the file, N times", 0},
+    {"flush", OPT_FLUSH, NULL, 0, "write all to the file before each restart", 0},
     {"unlimited", OPT_UNLIMITED, NULL, 0, "frames for all pages of the trace (default)", 0},
     {"capacity", OPT_CAPACITY, "N", 0, "entries that are kept, or unlimited (default)", 0},
     {"page-tokens", OPT_PAGE_TOKENS, "N", 0, "tokens of a page, a divisor of 512 (default 512)", 0},
@@ -123,6 +127,47 @@ static void set_page_tokens(struct argp_state *state, struct bench_replay_option
         argp_error(state, "--page-tokens is a divisor of %u, not %s", BENCH_BLOCK_TOKENS, arg);
 }
 
+static uint64_t size(const struct argp_state *state, const char *option, const char *arg)
+{
+    uint64_t bytes = 0;
+    const char *wrong = tool_parse_size(arg, &bytes);
+
+    if (wrong)
+        argp_error(state, "%s: %s", option, wrong);
+    return bytes;
+}
+
+/* What is of a spill file, and makes no sense without one. */
+static void check_spill(const struct argp_state *state, const struct bench_replay_options *options)
+{
+    if (!options->spill && (options->spill_bytes || options->restarts))
+        argp_error(state, "--spill-size and --restart are of a spill file; name one with --spill");
+    if (options->flush && !options->restarts)
+        argp_error(state, "--flush is done before restarts; ask for some with --restart");
+}
+
+static error_t replay_spill(int key, char *arg, struct argp_state *state)
+{
+    struct bench_replay_options *options = state->input;
+
+    switch (key) {
+    case OPT_SPILL:
+        options->spill = arg;
+        return 0;
+    case OPT_SPILL_SIZE:
+        options->spill_bytes = size(state, "--spill-size", arg);
+        return 0;
+    case OPT_RESTART:
+        options->restarts = number(state, "--restart", arg, 0, BENCH_RESTARTS_MAX);
+        return 0;
+    case OPT_FLUSH:
+        options->flush = true;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
 /* The options that do not look at another one. */
 static error_t replay_simple(int key, char *arg, struct argp_state *state)
 {
@@ -154,7 +199,7 @@ static error_t replay_simple(int key, char *arg, struct argp_state *state)
         options->json = true;
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return replay_spill(key, arg, state);
     }
 }
 
@@ -163,12 +208,6 @@ static error_t replay_parse(int key, char *arg, struct argp_state *state)
     struct bench_replay_options *options = state->input;
 
     switch (key) {
-    case OPT_SPILL:
-        options->spill = arg;
-        return 0;
-    case OPT_SPILL_SIZE:
-        options->spill_bytes = number(state, "--spill-size", arg, 1, UINT64_C(1) << 50);
-        return 0;
     case OPT_FRAMES:
     case OPT_UNLIMITED:
         set_frames(state, options, arg);
@@ -184,6 +223,7 @@ static error_t replay_parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_END:
         if (!options->trace)
             argp_error(state, "which trace? (- is standard input)");
+        check_spill(state, options);
         return 0;
     default:
         return replay_simple(key, arg, state);

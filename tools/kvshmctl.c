@@ -20,6 +20,7 @@
 #include "limit.h"
 #include "populate.h"
 #include "reap.h"
+#include "spill_file.h"
 
 #define ARGS_MAX      16
 #define SHOW_AFTER_NS UINT64_C(500000000)
@@ -42,6 +43,7 @@ struct command {
     const struct argp_option *options;
     const char *doc;
     enum tool_status (*run)(struct request *request);
+    bool spares_file; /* it needs no spill file, also of an arena that has one */
 };
 
 /* Keys of options without a letter; those of create follow. */
@@ -67,11 +69,15 @@ static enum tool_status done(const struct request *request, kvshm *kv)
     return kvshm_detach(kv) < 0 ? failed(request, NULL) : TOOL_DONE;
 }
 
-/* Attach to change the arena, and see what it holds now. */
+/* Attach to change the arena, and see what it holds now. Some commands do without a file that is not to be had. */
 static bool attach(const struct request *request, kvshm **kv, struct kvshm_info *info)
 {
+    int code = kvshm_attach(arena_name(request), NULL, 0, kv);
+
     kvshm_info_init(info);
-    if (kvshm_attach(arena_name(request), NULL, 0, kv) < 0) {
+    if (code == KVSHM_E_NOSPILL && request->command->spares_file)
+        code = kvshm_attach(arena_name(request), NULL, KVSHM_NOTIER, kv);
+    if (code < 0) {
         failed(request, NULL);
         return false;
     }
@@ -118,7 +124,9 @@ enum value_kind {
     VALUE_FINGERPRINT,
     VALUE_DTYPE,
     VALUE_BACKING,
-    VALUE_NUMA
+    VALUE_NUMA,
+    VALUE_FILE,
+    VALUE_ADMISSION
 };
 
 static const char *const dtypes[] = {"f32", "f16", "bf16", "fp8", "int8", "int4", NULL};
@@ -160,29 +168,47 @@ static const struct create_option create_options[] = {
      2},
     {"numa", "WHERE", VALUE_NUMA, AT(numa),
      "Nodes that memory is on: auto (default), interleave, local, or the number of one", 2},
+    {"spill", "FILE", VALUE_FILE, AT(spill_path),
+     "File or block device that pages leave memory for, and come back from", 3},
+    {"spill-size", "SIZE", VALUE_SIZE, AT(spill_bytes), "The most that it may hold", 3},
+    {"admission", "WHICH", VALUE_ADMISSION, AT(admission),
+     "Pages that are written to it: all (default), or reused, those asked for again", 3},
+    {"wait-ms", "N", VALUE_LIMIT, AT(wait_ms),
+     "Milliseconds that a lookup waits for it if it is to, or 'unlimited' (default 1000)", 3},
     {"max-clients", "N", VALUE_U32, AT(max_clients), "Clients that may attach at once (default 64)",
      3},
     {"max-leases", "N", VALUE_U32, AT(max_leases),
-     "Leases one client may hold, and reservations likewise (default 512)", 3},
+     "Leases one client may hold, and reservations likewise (default 512)", 4},
     {"stall-ms", "N", VALUE_U32, AT(stall_ms),
-     "Milliseconds that a writer waits for one that stopped (default 1000)", 3},
+     "Milliseconds that a writer waits for one that stopped (default 1000)", 4},
     {"mode", "MODE", VALUE_MODE, AT(mode),
-     "Permission bits in octal, whatever the umask (default 0600)", 3},
-    {"group", "GROUP", VALUE_GROUP, AT(group), "Group of the file, by name or number", 3},
+     "Permission bits in octal, whatever the umask (default 0600)", 4},
+    {"group", "GROUP", VALUE_GROUP, AT(group), "Group of the file, by name or number", 4},
 };
 #define CREATE_OPTIONS (sizeof create_options / sizeof create_options[0])
 
-/* The same for argp; filled before use. */
+/* The same for argp; filled before use. What is the file's is no option of load. */
 static struct argp_option create_argp_options[CREATE_OPTIONS + 1];
+static struct argp_option load_argp_options[CREATE_OPTIONS + 1];
+
+static bool is_of_file(const struct create_option *option)
+{
+    return option->group == 1 || option->kind == VALUE_FILE || option->offset == AT(spill_bytes);
+}
 
 static void fill_create_options(void)
 {
-    for (size_t i = 0; i < CREATE_OPTIONS; i++)
+    size_t of_load = 0;
+
+    for (size_t i = 0; i < CREATE_OPTIONS; i++) {
         create_argp_options[i] = (struct argp_option){.name = create_options[i].name,
                                                       .key = OPTION_CREATE + (int)i,
                                                       .arg = create_options[i].arg,
                                                       .doc = create_options[i].help,
                                                       .group = create_options[i].group};
+        if (!is_of_file(&create_options[i]))
+            load_argp_options[of_load++] = create_argp_options[i];
+    }
 }
 
 /* NULL, or what is wrong with the value. */
@@ -216,6 +242,10 @@ static const char *set_create_option(struct kvshm_config *config,
         return tool_parse_word(value, tool_backings, (uint32_t *)field);
     case VALUE_NUMA:
         return tool_parse_numa(value, (uint32_t *)field);
+    case VALUE_FILE:
+        return tool_parse_path(value, (const char **)field);
+    case VALUE_ADMISSION:
+        return tool_parse_word(value, tool_admissions, (uint32_t *)field);
     }
     return NULL;
 }
@@ -263,7 +293,32 @@ static void print_notes(const struct kvshm_info *info)
         printf("slow: %s\n", note);
 }
 
-static enum tool_status run_create(struct request *request)
+/* What the new arena has on disk, and what it found there. */
+static void print_spill(const struct request *request, const struct kvshm_info *info)
+{
+    char size[TOOL_TEXT];
+
+    if (info->slots == 0)
+        return;
+    printf("spill file %s: room for %" PRIu64 " page%s in %s", request->config.spill_path, info->slots,
+           plural(info->slots), tool_format_bytes(size, request->config.spill_bytes));
+    if (info->pages_spilled > 0)
+        printf(", %" PRIu64 " %s of %" PRIu64 " page%s found in it", info->entries,
+               entries(info->entries), info->pages_spilled, plural(info->pages_spilled));
+    putchar('\n');
+}
+
+/* NULL, or what is wrong with the options together. */
+static const char *wrong_spill(const struct kvshm_config *config)
+{
+    if (config->spill_path && config->spill_bytes == 0)
+        return "--spill needs --spill-size: the most that the file may hold";
+    if (!config->spill_path && config->spill_bytes != 0)
+        return "--spill-size is of a spill file; name one with --spill";
+    return NULL;
+}
+
+static enum tool_status make(struct request *request)
 {
     struct kvshm_info info;
     char page[TOOL_TEXT], segment[TOOL_TEXT];
@@ -276,6 +331,55 @@ static enum tool_status run_create(struct request *request)
            plural(info.frames), tool_format_bytes(page, info.page_bytes),
            tool_format_bytes(segment, info.segment_bytes), tool_backing(info.backing), info.path);
     print_notes(&info);
+    print_spill(request, &info);
+    return done(request, kv);
+}
+
+static enum tool_status run_create(struct request *request)
+{
+    const char *wrong = wrong_spill(&request->config);
+
+    if (wrong) {
+        tool_error("%s", wrong);
+        return TOOL_USAGE;
+    }
+    return make(request);
+}
+
+/* ---- load, flush --------------------------------------------------------------------------------- */
+
+/* Geometry, fingerprint and size are the file's; all else is as for create. */
+static enum tool_status run_load(struct request *request)
+{
+    struct kvshm_config *config = &request->config;
+    struct kvshm__spill_file file;
+    const char *wrong = tool_parse_path(request->args[1], &config->spill_path);
+
+    if (wrong) {
+        tool_error("%s", wrong);
+        return TOOL_FAILED;
+    }
+    if (kvshm__spill_open(config->spill_path, NULL, &file) < 0)
+        return failed(request, NULL);
+    config->geometry = file.header.geometry;
+    if (file.header.has_fingerprint)
+        memcpy(config->fingerprint, file.header.fingerprint, sizeof config->fingerprint);
+    config->spill_bytes = file.shape.file_bytes;
+    config->max_clients = config->max_clients < file.shape.epochs ? config->max_clients
+                                                                  : file.shape.epochs;
+    kvshm__spill_close(&file);
+    return make(request);
+}
+
+static enum tool_status run_flush(struct request *request)
+{
+    struct kvshm_info info;
+    kvshm *kv;
+
+    if (!attach(request, &kv, &info))
+        return TOOL_FAILED;
+    if (kvshm_flush(kv) < 0)
+        return failed(request, kv);
     return done(request, kv);
 }
 
@@ -312,7 +416,25 @@ static enum tool_status run_rm(struct request *request)
 
 /* ---- set ----------------------------------------------------------------------------------------- */
 
-static const char *const settings[] = {"capacity", "stall_ms", NULL};
+static const char *const settings[] = {"capacity", "stall_ms", "wait_ms", "admission",
+                                       "spill_bytes", NULL};
+
+/* The value of one of them. NULL, or what is wrong with it. */
+static const char *parse_value(const char *setting, const char *text, uint64_t *value)
+{
+    const char *wrong;
+    uint32_t place;
+
+    if (strcmp(setting, "capacity") == 0 || strcmp(setting, "wait_ms") == 0)
+        return tool_parse_limit(text, value);
+    if (strcmp(setting, "spill_bytes") == 0)
+        return tool_parse_size(text, value);
+    if (strcmp(setting, "admission") != 0)
+        return tool_parse_number(text, UINT32_MAX, value);
+    wrong = tool_parse_word(text, tool_admissions, &place);
+    *value = place;
+    return wrong;
+}
 
 /* SETTING=VALUE. NULL, or what is wrong with it. */
 static const char *parse_setting(const char *text, const char **name, uint64_t *value)
@@ -333,8 +455,7 @@ static const char *parse_setting(const char *text, const char **name, uint64_t *
     if ((wrong = tool_parse_word(word, settings, &place)) != NULL)
         return wrong;
     *name = settings[place];
-    wrong = place == 0 ? tool_parse_limit(equals + 1, value)
-                       : tool_parse_number(equals + 1, UINT32_MAX, value);
+    wrong = parse_value(*name, equals + 1, value);
     if (!wrong)
         return NULL;
     snprintf(sentence, sizeof sentence, "%s: %s", *name, wrong);
@@ -478,6 +599,7 @@ static enum tool_status run_reap(struct request *request)
         "yes", OPTION_YES, NULL, 0, "Do not ask", 1 \
     }
 
+static const struct argp_option no_options[] = {{0}};
 static const struct argp_option yes_options[] = {OPTION_OF_YES, {0}};
 static const struct argp_option rm_options[] = {
     {"force", OPTION_FORCE, NULL, 0,
@@ -497,20 +619,28 @@ static const struct command commands[] = {
      "Create an arena. --frames or --memory is needed, and either --layers, --kv-heads and "
      "--head-dim, or --page-bytes. "
      "A SIZE is in bytes, or has a unit K, M, G or T (1K is 1024).",
-     run_create},
-    {"rm", "NAME", 1, 1, rm_options, "Remove an arena.", run_rm},
+     run_create, false},
+    {"rm", "NAME", 1, 1, rm_options, "Remove an arena.", run_rm, false},
     {"set", "NAME SETTING=VALUE...", 2, ARGS_MAX, yes_options,
-     "Change settings while the arena is in use: capacity (entries, or 'unlimited') and stall_ms "
-     "(milliseconds).",
-     run_set},
-    {"clear", "NAME", 1, 1, yes_options, "Forget every entry. Leases stay good.", run_clear},
+     "Change settings while the arena is in use: capacity (entries, or 'unlimited'), stall_ms "
+     "(milliseconds); of the spill file wait_ms (milliseconds, or 'unlimited'), admission (all or "
+     "reused), spill_bytes (a size, at most that of the file).",
+     run_set, true},
+    {"clear", "NAME", 1, 1, yes_options, "Forget every entry. Leases stay good.", run_clear, false},
+    {"flush", "NAME", 1, 1, no_options,
+     "Write what is in memory to the spill file. It is on the device when this returns.",
+     run_flush, false},
+    {"load", "NAME FILE", 2, 2, load_argp_options,
+     "Create an arena of what a spill file holds. Page geometry, fingerprint and size are the "
+     "file's. --frames or --memory is needed.",
+     run_load, false},
     {"evict", "NAME [N]", 1, 2, yes_options,
-     "Evict the entries used longest ago. N is how many, 1 unless said.", run_evict},
+     "Evict the entries used longest ago. N is how many, 1 unless said.", run_evict, false},
     {"reap", "NAME [CLIENT]", 1, 2, reap_options,
      "Give back what dead clients held. Frames that they reserved with KVSHM_DEVICE only come back "
      "if the client or its "
      "label is named, by someone who knows that the device is idle.",
-     run_reap},
+     run_reap, true},
 };
 #define COMMANDS (sizeof commands / sizeof commands[0])
 
