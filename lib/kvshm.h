@@ -545,7 +545,8 @@ KVSHM_API int64_t kvshm_copy_out(kvshm *kv, const struct kvshm_prefix *prefix, u
  * are in it leave memory first, and stay cached; if these do not suffice the oldest entries are dropped, counted.
  *
  * flags   KVSHM_DEVICE; KVSHM_WAIT: before entries are dropped that the file can take, wait for the disk, wait_ms at
- * most r       written in full
+ *         most
+ * r       written in full
  *
  * 0; -ENOSPC at once if what is not leased or reserved does not suffice, and for more pages than the arena has
  * frames; with KVSHM_NOTIER also if only pages that are not in the file are left; -EINVAL, KVSHM_E_LEASES, _STALLED,
