@@ -374,6 +374,13 @@ static void one_round(uint64_t *chance)
     ck_assert_msg(again == after || order.deed == DROP, "after a start %#x is there, only %#x should be (deed %d at store %llu)",
                   again, after, order.deed, (unsigned long long)order.kill_at);
     check_all(kv, again);
+    order.on = draw(chance);
+    struct kvshm_prefix prefix = name(order.on);
+    ck_assert_int_ge(kvshm_remove(kv, &prefix), 0);
+    kv = start_again(kv);
+    unsigned third = all_there(kv);
+    ck_assert_msg(third == (again & ~(1u << order.on)), "name %u was removed after a start; after another %#x is there of %#x",
+                  order.on, third, again);
     end(kv);
     unlink(path);
 }
