@@ -151,7 +151,6 @@ int kvshm__batch_erase(struct kvshm__batch *b)
     pthread_mutex_lock(&b->erasing);
     int code = kvshm__mend_lock(kv);
     if (code == 0) {
-        kvshm__slots_begin(kv, KVSHM__BATCH_ERASING);
         n = kvshm__slots_claim(kv, slots, KVSHM__BATCH_MAX);
         if (n == 0)
             kvshm__slots_end(kv, KVSHM__BATCH_ERASING);
@@ -178,10 +177,12 @@ static int claim_header(kvshm *kv, uint32_t record, uint64_t seq, struct kvshm_s
     struct kvshm_record *r = &kv->records[record];
     bool entry = KVSHM__LOAD(&r->stamp) != 0;
 
-    if (KVSHM__LOAD(&r->seq) != seq || !kvshm__slots_whole(kv, record))
+    if (KVSHM__LOAD(&r->seq) != seq || KVSHM__LOAD(&r->epoch) != (uint32_t)KVSHM__LOAD(&kv->header->epoch))
         return 0;
-    if (kvshm__slots_rewritten(kv, record))
+    if (kvshm__slots_writer(kv, record) != 0 || kvshm__slots_rewritten(kv, record))
         return -EAGAIN;
+    if (!kvshm__slots_whole(kv, record))
+        return 0;
     if (entry == ((kvshm__slots_flags(kv, record) & KVSHM__SLOT_ENTRY) != 0))
         return 0;
     kvshm__slots_begin(kv, KVSHM__BATCH_ERASING);

@@ -753,8 +753,7 @@ static int check_file(kvshm *kv)
 KVSHM_API int kvshm_remove(kvshm *kv, const struct kvshm_prefix *prefix)
 {
     struct kvshm__walk walk;
-    struct kvshm__slots_mark mark = {0};
-    uint64_t stamp;
+    uint64_t stamp, mark = 0;
     int err, gone = 0;
 
     if ((err = check_handle(kv)) || (err = check_prefix(prefix)) || (err = check_file(kv)) ||
@@ -775,7 +774,7 @@ KVSHM_API int kvshm_remove(kvshm *kv, const struct kvshm_prefix *prefix)
     if (kv->slots && walk.deepest.record != KVSHM__NO_RECORD)
         gone = kvshm__tier_rename(kv, walk.deepest.record, walk.deepest.seq);
     if (kv->slots && gone == 0)
-        gone = kvshm__tier_pass(kv, &mark);
+        gone = kvshm__tier_pass(kv, mark);
     return gone < 0 ? gone : err;
 }
 

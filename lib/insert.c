@@ -38,7 +38,7 @@ struct job {
     uint32_t above;               /* the page at depth head_pages - 1; KVSHM__NO_RECORD: none */
     struct fresh *fresh;          /* of pages head_pages .. pages - 1 */
     struct kvshm__found replaced; /* the key-only entry that was there */
-    struct kvshm__slots_mark mark; /* when it was dropped */
+    uint64_t mark; /* when it was dropped */
     uint32_t held_word;           /* of the new lease; KVSHM__NO_WORD */
 };
 
@@ -512,7 +512,7 @@ int kvshm__insert(kvshm *kv, const struct kvshm_prefix *prefix, struct kvshm_lea
     }
     kvshm__private_free(job.fresh);
     if (outcome == KVSHM_REPLACED && kv->slots) {
-        int err = kvshm__tier_pass(kv, &job.mark);
+        int err = kvshm__tier_pass(kv, job.mark);
         return err < 0 ? err : outcome;
     }
     return outcome;

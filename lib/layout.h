@@ -218,7 +218,7 @@ struct kvshm_tier_derived {
     kvshm_a32 doomed_last1;
     kvshm_a64 doomed;          /* slots that ever came into it, */
     kvshm_a64 undoomed;        /* and that were taken out of it */
-    kvshm_a32 disordered;      /* 1: the list is in no order, until it is empty */
+    kvshm_a32 disordered;      /* 1: the list is not in the order of moments, until it is empty */
     uint32_t reserved;
     kvshm_a64 moment;          /* advanced by all whose pages have to go from the file (slots.h) */
     struct kvshm_age_list unwritten; /* entries in memory that may not be in the file, or not all of them */
@@ -297,8 +297,8 @@ struct kvshm_client {
     uint64_t attached_ns;     /* CLOCK_REALTIME */
     uint32_t engine;          /* owner: enum kvshm_engine; for people */
     uint32_t reserved1;
-    kvshm_a64 since[2];       /* lock: of its batch of slots that is being written, and erased: the moment + 1 at which it
-                                 began; 0: there is none */
+    kvshm_a64 since[2];       /* lock: of its batch of slots that is being written, and erased: the earliest moment of what it
+                                 is at; 0: there is none */
     uint8_t room1[8];
     char engine_reason[64];   /* owner: why no better one; for people */
     uint8_t room2[64];
@@ -451,7 +451,7 @@ enum kvshm_owner_kind {
 /* Whose a slot is: as a frame's owner word. */
 struct kvshm_slot {
     kvshm_a64 owner;   /* lock */
-    kvshm_a64 sum;     /* lock: checksum of the payload, while it is a page's */
+    kvshm_a64 sum;     /* lock: checksum of the payload, while it is a page's; of a doomed one the moment (slots.h) */
     kvshm_a32 record;  /* lock: the page that is being written into it */
     kvshm_a32 next1;   /* derived, lock: list of free slots, or of doomed ones */
     kvshm_a32 flags;   /* lock: those of the header, while it is a page's */

@@ -62,15 +62,14 @@ static int check_spill_bytes(kvshm *kv, uint64_t value)
 /* What is more than the smaller budget allows leaves the file. */
 static int shrink(kvshm *kv)
 {
-    struct kvshm__slots_mark mark;
     int err = kvshm__mend_lock(kv);
 
     if (err)
         return err;
     kvshm__spill_make_room(kv, 0);
-    mark = kvshm__slots_mark(kv);
+    uint64_t mark = kvshm__slots_mark(kv);
     kvshm__mend_unlock(kv);
-    return kvshm__tier_pass(kv, &mark);
+    return kvshm__tier_pass(kv, mark);
 }
 
 /* In slices; what is left if we die here is dropped by the inserts of others. */

@@ -67,12 +67,24 @@ static void give(kvshm *kv, uint32_t slot)
     KVSHM__ADD(&derived(kv)->slots_free, 1);
 }
 
-static void doom(kvshm *kv, uint32_t slot)
+/* The moment of which a doomed slot is (G4); its checksum is nobody's any more. */
+static uint64_t stamp_of(const kvshm *kv, uint32_t slot)
+{
+    return KVSHM__LOAD(&kv->slots[slot].sum);
+}
+
+/* Of no moment that can be told: before any that is waited for. */
+#define LONG_AGO 1
+
+static void doom(kvshm *kv, uint32_t slot, uint64_t stamp)
 {
     uint32_t last = KVSHM__LOAD(&derived(kv)->doomed_last1) - 1;
 
+    KVSHM__STORE(&kv->slots[slot].sum, stamp);
     set_owner(kv, slot, doomed_word());
     KVSHM__STORE(&kv->slots[slot].next1, 0);
+    if (last < kv->slot_count && stamp < stamp_of(kv, last))
+        KVSHM__STORE(&derived(kv)->disordered, 1);
     if (last < kv->slot_count)
         KVSHM__STORE(&kv->slots[last].next1, slot + 1);
     else
@@ -101,13 +113,25 @@ static uint32_t find_free(kvshm *kv)
 
 /* ---- Batches ---------------------------------------------------------------------------------------------- */
 
-void kvshm__slots_begin(kvshm *kv, enum kvshm__slots_batch kind)
+static uint64_t moment_now(const kvshm *kv)
+{
+    return KVSHM__LOAD(&derived(kv)->moment) + 1;
+}
+
+static kvshm_a64 *since_of(kvshm *kv, enum kvshm__slots_batch kind)
 {
     kvshm_a64 *since = &kv->clients[kv->place].since[kind];
 
     if (KVSHM__LOAD(since) != 0) /* of the dead client whose place this was */
         kvshm__slots_sweep(kv);
-    KVSHM__STORE(since, KVSHM__LOAD(&derived(kv)->moment) + 1);
+    return since;
+}
+
+void kvshm__slots_begin(kvshm *kv, enum kvshm__slots_batch kind)
+{
+    kvshm_a64 *since = since_of(kv, kind);
+
+    KVSHM__STORE(since, moment_now(kv));
 }
 
 void kvshm__slots_end(kvshm *kv, enum kvshm__slots_batch kind)
@@ -145,6 +169,16 @@ bool kvshm__slots_settle(kvshm *kv, uint32_t slot, uint64_t sum, uint32_t flags)
     return true;
 }
 
+/* What this client wrote may have been removed at any moment since its batch began. */
+static uint64_t written_since(const kvshm *kv)
+{
+    const kvshm_a64 *since = kv->clients[kv->place].since;
+    uint64_t writing = KVSHM__LOAD((kvshm_a64 *)&since[KVSHM__BATCH_WRITING]);
+    uint64_t erasing = KVSHM__LOAD((kvshm_a64 *)&since[KVSHM__BATCH_ERASING]);
+
+    return writing != 0 && (erasing == 0 || writing < erasing) ? writing : erasing != 0 ? erasing : LONG_AGO;
+}
+
 void kvshm__slots_fail(kvshm *kv, uint32_t slot)
 {
     uint32_t record = written_by(kv, slot);
@@ -155,7 +189,7 @@ void kvshm__slots_fail(kvshm *kv, uint32_t slot)
         KVSHM__ADD(&derived(kv)->slots_written, -(uint64_t)is_rewritten(kv, slot, record));
         set_slot_word(kv, record, 0);
     }
-    doom(kv, slot);
+    doom(kv, slot, written_since(kv));
 }
 
 void kvshm__slots_rewrite(kvshm *kv, uint32_t record)
@@ -209,7 +243,7 @@ void kvshm__slots_drop(kvshm *kv, uint32_t record)
     if (rewritten) /* whoever does it finds that out */
         return;
     if (KVSHM__LOAD(&kv->records[record].epoch) == (uint32_t)KVSHM__LOAD(&kv->header->epoch))
-        doom(kv, slot);
+        doom(kv, slot, moment_now(kv));
     else
         give(kv, slot);
 }
@@ -234,9 +268,12 @@ uint64_t kvshm__slots_writer(kvshm *kv, uint32_t record)
 unsigned kvshm__slots_claim(kvshm *kv, uint32_t *slots, unsigned max)
 {
     struct kvshm_tier_derived *d = derived(kv);
+    kvshm_a64 *since = since_of(kv, KVSHM__BATCH_ERASING);
+    uint32_t slot = KVSHM__LOAD(&d->doomed_first1) - 1;
     unsigned n = 0;
-    uint32_t slot;
 
+    if (slot < kv->slot_count)
+        KVSHM__STORE(since, KVSHM__LOAD(&d->disordered) ? LONG_AGO : stamp_of(kv, slot));
     while (n < max && (slot = KVSHM__LOAD(&d->doomed_first1) - 1) < kv->slot_count && owner_of(kv, slot) == doomed_word()) {
         uint32_t next1 = KVSHM__LOAD(&kv->slots[slot].next1);
         set_owner(kv, slot, owned_by_us(kv, KVSHM__OWNER_ERASING));
@@ -261,18 +298,17 @@ void kvshm__slots_erased(kvshm *kv, const uint32_t *slots, unsigned n, bool eras
         if (erased) {
             give(kv, slots[i]);
         } else {
-            KVSHM__STORE(&derived(kv)->disordered, 1);
-            doom(kv, slots[i]);
+            doom(kv, slots[i], stamp_of(kv, slots[i]));
         }
     }
 }
 
-struct kvshm__slots_mark kvshm__slots_mark(kvshm *kv)
+uint64_t kvshm__slots_mark(kvshm *kv)
 {
     uint64_t moment = KVSHM__LOAD(&derived(kv)->moment) + 1;
 
     KVSHM__STORE(&derived(kv)->moment, moment);
-    return (struct kvshm__slots_mark){.doomed = KVSHM__LOAD(&derived(kv)->doomed), .moment = moment};
+    return moment;
 }
 
 /* The number of a client with a batch that began before the moment; 0: there is none. */
@@ -288,17 +324,16 @@ static uint64_t batch_before(const kvshm *kv, uint64_t moment)
     return 0;
 }
 
-bool kvshm__slots_passed(kvshm *kv, const struct kvshm__slots_mark *mark, uint64_t *client)
+bool kvshm__slots_passed(kvshm *kv, uint64_t mark, uint64_t *client)
 {
-    const struct kvshm_tier_derived *d = derived(kv);
-
-    *client = batch_before(kv, mark->moment);
+    *client = batch_before(kv, mark);
     if (*client != 0) {
         kvshm__slots_sweep(kv);
-        *client = batch_before(kv, mark->moment);
+        *client = batch_before(kv, mark);
     }
-    return *client == 0 && (KVSHM__LOAD((kvshm_a32 *)&d->doomed_first1) == 0 ||
-                            (!KVSHM__LOAD((kvshm_a32 *)&d->disordered) && KVSHM__LOAD((kvshm_a64 *)&d->undoomed) >= mark->doomed));
+    uint32_t first = KVSHM__LOAD(&derived(kv)->doomed_first1) - 1;
+    return *client == 0 &&
+           (first >= kv->slot_count || (!KVSHM__LOAD(&derived(kv)->disordered) && stamp_of(kv, first) > mark));
 }
 
 /* ---- After deaths ----------------------------------------------------------------------------------------- */
@@ -335,7 +370,7 @@ static void sweep_slot(kvshm *kv, uint32_t slot, struct verdict *v)
     if (v->quiet && rewritten) /* one header or the other stands there */
         set_owner(kv, slot, kvshm__owner_page(record));
     else if (v->quiet)
-        doom(kv, slot);
+        doom(kv, slot, LONG_AGO);
 }
 
 void kvshm__slots_sweep(kvshm *kv)
@@ -343,7 +378,6 @@ void kvshm__slots_sweep(kvshm *kv)
     struct verdict v = {.client = 0};
     bool busy[KVSHM__CLIENTS_MAX] = {false};
 
-    KVSHM__STORE(&derived(kv)->disordered, 1);
     for (uint32_t slot = 0; slot < slots_used(kv); slot++) {
         enum kvshm_owner_kind kind = kvshm__owner_kind(owner_of(kv, slot));
         if (kind != KVSHM__OWNER_WRITING && kind != KVSHM__OWNER_ERASING)
@@ -382,7 +416,7 @@ void kvshm__slots_rebuild(kvshm *kv)
     KVSHM__STORE(&d->doomed_first1, 0);
     KVSHM__STORE(&d->doomed_last1, 0);
     KVSHM__STORE(&d->undoomed, doomed);
-    KVSHM__STORE(&d->disordered, 1);
+    KVSHM__STORE(&d->disordered, 0);
     for (uint32_t slot = kv->slot_count; slot-- > 0;) {
         uint64_t owner = owner_of(kv, slot);
         uint32_t record = (uint32_t)owner;
@@ -407,7 +441,7 @@ void kvshm__slots_rebuild(kvshm *kv)
             free_count++;
             continue;
         }
-        doom(kv, slot);
+        doom(kv, slot, LONG_AGO);
     }
     KVSHM__STORE(&d->free_slot1, list);
     KVSHM__STORE(&d->fresh_slot, kv->slot_count);

@@ -12,8 +12,10 @@
  *     quiet byte has fallen: the device may still be at it.
  * G3  A header that may stand in the file counts at the next start. So a slot whose page goes is doomed, and is free only
  *     when its header has been erased; at once if the page's epoch is over, since the file says so too.
- * G4  Who has to see pages gone from the file marks the moment under the lock in which they went, and waits until what was
- *     doomed up to then is erased, and each batch that had begun before is over (kvshm__slots_passed).
+ * G4  Who has to see pages gone from the file marks a moment under the lock in which they went. Each doomed slot is of a
+ *     moment: that of its page's going, or, if it was being written then, of that batch's beginning; a batch is of the
+ *     earliest moment of what it is at. When no batch and no doomed slot is of that moment or an earlier one, what went
+ *     is gone (kvshm__slots_passed).
  *
  * Owner words change before the words of records that follow them, so that a death leaves no slot that is nobody's. Lists
  * and counts are derived.
@@ -63,7 +65,10 @@ static inline uint64_t kvshm__slots_doomed(const kvshm *kv)
 
 enum kvshm__slots_batch { KVSHM__BATCH_WRITING = 0, KVSHM__BATCH_ERASING = 1 };
 
-/* This client's batch of that kind begins, or is over. One of each kind at a time. */
+/*
+ * This client's batch of that kind begins, or is over. One of each kind at a time. One of erasing begins by
+ * kvshm__slots_claim(), unless it writes a header anew.
+ */
 void kvshm__slots_begin(kvshm *kv, enum kvshm__slots_batch kind);
 void kvshm__slots_end(kvshm *kv, enum kvshm__slots_batch kind);
 
@@ -124,19 +129,14 @@ unsigned kvshm__slots_claim(kvshm *kv, uint32_t *slots, unsigned max);
 /* Those are erased, and free; or could not be, and are doomed still. */
 void kvshm__slots_erased(kvshm *kv, const uint32_t *slots, unsigned n, bool erased);
 
-/* A moment: what was doomed before it, and the batches that had begun. */
-struct kvshm__slots_mark {
-    uint64_t doomed;
-    uint64_t moment;
-};
-
-struct kvshm__slots_mark kvshm__slots_mark(kvshm *kv);
+/* A new moment, for who has just made pages go. */
+uint64_t kvshm__slots_mark(kvshm *kv);
 
 /*
- * Is all of that over (G4)? If not, *client is the number of one whose batch is not, or 0: some are doomed still. Sweeps
- * what the dead have left.
+ * Is all that went before the moment gone from the file (G4)? If not, *client is the number of one whose batch is not over,
+ * or 0: some are doomed still. Sweeps what the dead have left.
  */
-bool kvshm__slots_passed(kvshm *kv, const struct kvshm__slots_mark *mark, uint64_t *client);
+bool kvshm__slots_passed(kvshm *kv, uint64_t mark, uint64_t *client);
 
 /* ---- After deaths ----------------------------------------------------------------------------------------- */
 

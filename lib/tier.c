@@ -498,7 +498,7 @@ static int stalled(kvshm *kv, uint64_t client)
 }
 
 /* -EAGAIN: not yet; *client is whom it waits for. */
-static int passed(kvshm *kv, const struct kvshm__slots_mark *mark, uint64_t *client)
+static int passed(kvshm *kv, uint64_t mark, uint64_t *client)
 {
     int code = kvshm__mend_lock(kv);
 
@@ -509,7 +509,7 @@ static int passed(kvshm *kv, const struct kvshm__slots_mark *mark, uint64_t *cli
     return code;
 }
 
-int kvshm__tier_pass(kvshm *kv, const struct kvshm__slots_mark *mark)
+int kvshm__tier_pass(kvshm *kv, uint64_t mark)
 {
     struct kvshm__tier *t = kv->tier;
     struct patience p = patience(kv);
@@ -546,12 +546,14 @@ int kvshm__tier_rename(kvshm *kv, uint32_t record, uint64_t seq)
 int kvshm__tier_epoch(kvshm *kv, uint64_t seen, uint64_t *epoch)
 {
     struct kvshm__tier *t = kv->tier;
-    int code = kvshm__spill_epoch_read(&t->batch.file, epoch);
 
+    pthread_mutex_lock(&t->batch.erasing); /* threads share the place's block */
+    int code = kvshm__spill_epoch_read(&t->batch.file, epoch);
     if (code == 0) {
         *epoch = (*epoch > seen ? *epoch : seen) + 1;
         code = kvshm__spill_epoch_write(&t->batch.file, kv->place, *epoch);
     }
+    pthread_mutex_unlock(&t->batch.erasing);
     return code < 0 ? kvshm__fail(code, "spill file %s: the epoch after a clear: %s", t->path, kvshm_strerror(code)) : 0;
 }
 

@@ -55,7 +55,7 @@ int kvshm__tier_rename(kvshm *kv, uint32_t record, uint64_t seq);
  * With nothing locked: wait until what went from memory before the mark is gone from the file, durably; helps. 0,
  * KVSHM_E_STALLED: another client did not go on for stall_ms; KVSHM_E_NOSPILL: this handle has no file; or -errno.
  */
-int kvshm__tier_pass(kvshm *kv, const struct kvshm__slots_mark *mark);
+int kvshm__tier_pass(kvshm *kv, uint64_t mark);
 
 /* A new epoch that is on the device, larger than any in the file and than seen. 0 or -errno. */
 int kvshm__tier_epoch(kvshm *kv, uint64_t seen, uint64_t *epoch);
