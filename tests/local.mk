@@ -230,6 +230,8 @@ check_PROGRAMS += tests/attach_cost
 tests_attach_cost_LDADD = lib/libkvshm-internal.la
 check_PROGRAMS += tests/bench_scribble
 tests_bench_scribble_LDADD = lib/libkvshm-internal.la
+check_PROGRAMS += tests/torture_audit
+tests_torture_audit_LDADD = tests/libsupport.la lib/libkvshm-internal.la
 
 check_PROGRAMS += tests/tool_server
 tests_tool_server_LDADD = lib/libkvshm-internal.la
