@@ -668,8 +668,8 @@ START_TEST(test_spill_file_that_is_not_to_be_had)
     char path[300], other[300];
     kvshm *kv, *without = NULL, *more = NULL;
 
-    snprintf(path, sizeof(path), "%s/spill.1", ts_dir());
-    snprintf(other, sizeof(other), "%s/spill.2", ts_dir());
+    snprintf(path, sizeof(path), "%s/spill.1", getenv("KVSHM_DIR"));
+    snprintf(other, sizeof(other), "%s/spill.2", getenv("KVSHM_DIR"));
     config.spill_path = other;
     config.spill_bytes = 1 << 20;
     ts_detach(ts_create("other", &config));
