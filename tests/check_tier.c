@@ -318,7 +318,7 @@ END_TEST
 
 /* ---- Many at once --------------------------------------------------------------------------------------------- */
 
-#define MANY 60u /* all together fit the memory */
+#define MANY 1000u /* all together fit the memory */
 
 static struct ts_gate gate;
 
@@ -341,12 +341,19 @@ static int ask_for_all(void *arg)
 
 START_TEST(test_each_page_is_read_once)
 {
-    kvshm *kv = start();
+    struct kvshm_config config = config_of();
     pid_t pid[4];
+    kvshm *kv;
+
+    config.frames = 2 * MANY;
+    config.spill_bytes = 2 * MANY * 8192u;
+    kv = ts_create("inside", &config);
 
     for (uint32_t i = 0; i < MANY; i++)
         in_put(kv, 10 * i, 4);
-    leave_all(kv);
+    ts_is(kvshm_flush(kv), 0);
+    while (in_free(kv) < 2 * MANY)
+        ck_assert_int_gt(kvshm_evict_lru(kv), 0);
     uint64_t before = stats_of(kv).restored_pages;
     ts_gate_make(&gate);
     for (unsigned i = 0; i < 4; i++)

@@ -48,6 +48,7 @@ MODULE_TESTS = \
 	tests/check_ring \
 	tests/check_seed \
 	tests/check_segment \
+	tests/check_slots \
 	tests/check_spill_file \
 	tests/check_sys \
 	tests/check_threads \
