@@ -402,6 +402,133 @@ START_TEST(test_budget_full)
 }
 END_TEST
 
+/* The budget is made smaller while in use: the file has no more than that, and what is there is right. */
+START_TEST(test_smaller_budget)
+{
+    kvshm *kv = start();
+    unsigned there = 0;
+
+    for (uint32_t i = 0; i < 40; i++)
+        in_put(kv, 10 * i, 4);
+    leave_all(kv);
+    atomic_store(&kv->header->settings.spill_bytes, 20 * 8192u + 65536u);
+    for (uint32_t i = 40; i < 60; i++)
+        in_put(kv, 10 * i, 4);
+    kvshm_flush(kv);
+    for (unsigned i = 0; i < 60; i++)
+        kvshm_evict_lru(kv);
+    for (uint32_t i = 0; i < 60; i++) {
+        struct kvshm_prefix prefix = in_range(10 * i, 4);
+        if (peek(kv, &prefix) == KVSHM_MISS)
+            continue;
+        there++;
+        served(kv, &prefix);
+    }
+    ck_assert_uint_gt(there, 0);
+    ck_assert_uint_le(atomic_load(&kv->header->tier.slots_written), 28);
+    in_audit(kv);
+    end(kv);
+}
+END_TEST
+
+/* Only what was asked for again is written; what was not is dropped when it has to leave. */
+START_TEST(test_admission_of_what_is_reused)
+{
+    struct kvshm_config config = config_of();
+    struct kvshm_prefix asked = in_range(0, 4), once = in_range(10, 4);
+    kvshm *kv;
+
+    config.admission = KVSHM_ADMIT_REUSED;
+    kv = ts_create("inside", &config);
+    put(kv, &asked);
+    put(kv, &once);
+    in_hit(kv, &asked);
+    for (unsigned i = 0; i < 20000 && in_free(kv) < FRAMES; i++) {
+        ck_assert_int_ge(kvshm_evict_lru(kv), 0);
+        usleep(100);
+    }
+    ck_assert_uint_eq(in_free(kv), FRAMES);
+    ts_is(peek(kv, &once), KVSHM_MISS);
+    served(kv, &asked);
+    ck_assert_uint_eq(stats_of(kv).spilled_pages, 1);
+    in_audit(kv);
+    end(kv);
+}
+END_TEST
+
+/* Pages that are in memory alone are written first, by the thread. */
+START_TEST(test_evict_what_is_not_written)
+{
+    kvshm *kv = start();
+    struct kvshm_prefix prefix = in_range(0, 22);
+
+    put(kv, &prefix);
+    ts_is(kvshm_evict_lru(kv), 0);
+    for (unsigned i = 0; i < 60000 && in_free(kv) < FRAMES; i++)
+        usleep(1000);
+    ck_assert_uint_eq(in_free(kv), FRAMES);
+    served(kv, &prefix);
+    end(kv);
+}
+END_TEST
+
+/* Another process clears, or removes, while pages go and come: nothing from before is served after that, nor at a start. */
+static int go_and_come(void *arg)
+{
+    kvshm *kv;
+
+    (void)arg;
+    ts_need(kvshm_attach("inside", NULL, 0, &kv) == 0);
+    for (uint32_t n = 0;; n++) {
+        struct kvshm_prefix prefix = in_range(10 * (n % 40), 9);
+        struct kvshm_lease lease;
+        if (kvshm_lookup(kv, &prefix, KVSHM_WAIT, &lease) == 0) {
+            ts_need(in_wrong(&lease, &prefix) == 0);
+            kvshm_release(kv, &lease);
+        }
+        ts_need(kvshm_evict_lru(kv) >= 0);
+        if (n % 16 == 0)
+            kvshm_flush(kv);
+    }
+    return 0;
+}
+
+START_TEST(test_clear_and_remove_while_pages_move)
+{
+    kvshm *kv = start();
+    pid_t pid = ts_fork(go_and_come, NULL);
+
+    for (unsigned round = 0; round < ts_amount(5, 20, 500); round++) {
+        for (uint32_t i = 0; i < 12; i++) {
+            struct kvshm_prefix prefix = in_range(10 * i, 9);
+            put(kv, &prefix);
+        }
+        usleep(2000);
+        for (uint32_t i = 0; i < 12; i++) {
+            struct kvshm_prefix prefix = in_range(10 * i, 9);
+            if (round % 2 == 0) {
+                ck_assert_int_ge(kvshm_remove(kv, &prefix), 0);
+                ts_is(peek(kv, &prefix), KVSHM_MISS);
+            }
+        }
+        if (round % 2)
+            ts_is(kvshm_clear(kv), 0);
+        for (uint32_t i = 0; i < 12; i++) {
+            struct kvshm_prefix prefix = in_range(10 * i, 9);
+            ts_is(peek(kv, &prefix), KVSHM_MISS);
+        }
+    }
+    ts_kill(pid);
+    kv = restart(kv);
+    ck_assert_uint_eq(in_entries(kv), 0);
+    for (uint32_t i = 0; i < 12; i++) {
+        struct kvshm_prefix prefix = in_range(10 * i, 9);
+        ts_is(peek(kv, &prefix), KVSHM_MISS);
+    }
+    end(kv);
+}
+END_TEST
+
 /* ---- Forks ------------------------------------------------------------------------------------------------------ */
 
 static kvshm *parents;
@@ -644,6 +771,10 @@ int main(void)
     tcase_add_test(tcase, test_handle_without_the_file);
     tcase_add_test(tcase, test_each_page_is_read_once);
     tcase_add_test(tcase, test_budget_full);
+    tcase_add_test(tcase, test_smaller_budget);
+    tcase_add_test(tcase, test_admission_of_what_is_reused);
+    tcase_add_test(tcase, test_evict_what_is_not_written);
+    tcase_add_test(tcase, test_clear_and_remove_while_pages_move);
     tcase_add_test(tcase, test_forked_child);
     tcase_add_test(tcase, test_detach_while_pages_are_pending);
     tcase_add_loop_test(tcase, test_writes_fail, 0, 3);
