@@ -445,24 +445,37 @@ static int check_empty(const struct kvshm__spill_file *file, const char *path)
     return code < 0 ? kvshm__fail(code, "%s: %s", path, kvshm_strerror(code)) : 0;
 }
 
+/* -EEXIST: there is something that somebody could miss. Else its bytes, if it is a device. */
+static int check_unused(struct kvshm__spill_file *file, const char *path, uint64_t *bytes, bool *device)
+{
+    int code = find_bytes(file, path, bytes, device);
+
+    if (code == 0 && !*device && *bytes != 0)
+        return kvshm__fail(-EEXIST, "%s exists, and is not empty", path);
+    if (code == 0 && *device)
+        code = find_block(file, path, &file->shape.block_bytes);
+    return code == 0 && *device ? check_empty(file, path) : code;
+}
+
 /* What a device holds behind its first block is not erased: slot headers and epochs of another file have its id. */
 static int make_in(const char *path, const struct kvshm__spill_want *want, struct kvshm__spill_file *file)
 {
     struct kvshm__spill_want fits = *want;
     uint64_t bytes;
     bool device;
-    int code = lock(file, F_WRLCK, path);
+    /* Looked at before the lock too: who finds something there has to wait for those who use it, or died just now. */
+    int code = check_unused(file, path, &bytes, &device);
 
     if (code == 0)
-        code = find_bytes(file, path, &bytes, &device);
-    if (code == 0 && !device && bytes != 0)
-        code = kvshm__fail(-EEXIST, "%s exists, and is not empty", path);
+        code = lock(file, F_WRLCK, path);
+    if (code == 0)
+        code = check_unused(file, path, &bytes, &device);
     if (code == 0 && device && bytes < fits.budget_bytes)
         fits.budget_bytes = bytes;
     if (code == 0)
         code = make_shape(file, path, &fits);
     if (code == 0)
-        code = device ? check_empty(file, path) : take_space(file, path);
+        code = device ? 0 : take_space(file, path);
     if (code == 0)
         code = fill_header(file, want);
     if (code == 0)

@@ -2,14 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # kvshm-bench torture: servers that do all that servers can, stopped and killed anywhere, get no wrong byte and lose no
-# frame; a seed gives the same schedule; a fault is found, told with its seed, and leaves no arena.
+# frame; a seed gives the same schedule; a fault is found, told with its seed, and leaves no arena. With a spill file they
+# lose no slot either; what was removed or cleared is not served again, in later arenas on the file neither.
 
 : "${abs_top_srcdir:?}"
 . "$abs_top_srcdir/tests/tool_lib.sh"
 
 kills=600
-[ -z "${KVSHM_TEST_QUICK-}" ] || kills=100
-[ -z "${KVSHM_TEST_LONG-}" ] || kills=20000
+spill_kills=250
+[ -z "${KVSHM_TEST_QUICK-}" ] || kills=100 spill_kills=100
+[ -z "${KVSHM_TEST_LONG-}" ] || kills=20000 spill_kills=4000
 seed=${KVSHM_TEST_SEED-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}
 echo "# seed $seed (KVSHM_TEST_SEED)"
 
@@ -21,7 +23,7 @@ empty()
 # torture OPTION...: the result in $TMPDIR/result. What failed is said by the tool, with the seed.
 torture()
 {
-    kvshm-bench torture --json --seed="$seed" "$@" >"$TMPDIR/result" && empty
+    kvshm-bench torture --json --seed="$seed" --check=torture_audit "$@" >"$TMPDIR/result" && empty
 }
 
 # holds EXPRESSION: true of the result, whose values are names in it.
@@ -120,6 +122,35 @@ few()
         torture --procs=2 --kills=20 --stops=0 --frames=3 && holds 'kills >= 20 and stops == 0 and frames == 3'
 }
 
+# With a spill file that has room for all, then with little memory and a file that is full: arenas begin on it, the first
+# on that of the others too. What was not seen in one run must be seen in one of the next.
+tier_holds()
+{
+    torture --procs=4 --kills="$1" --spill="$TMPDIR/spill" "$2" "$3" &&
+        holds "kills >= $1 and wrong_bytes == 0 and frames_lost == 0 and slots_lost == 0 and spill_errors == 0" &&
+        holds "slots > 20 and spilled_pages > 0" || return 1
+}
+
+tier()
+{
+    first=$seed
+    left=$5
+    for run in $(seq 0 99); do
+        seed=$((first + run))
+        tier_holds "$1" "$2" "$3" || return 1
+        left=$("$PYTHON" -c 'import json, sys
+result = json.load(open(sys.argv[1]))
+print(*(name for name in sys.argv[2].split() if result[name] == 0))' "$TMPDIR/result" "$left") || return 1
+        seed=$first
+        [ -n "$left" ] || break
+        set -- 100 "$2" "$3" "$4" "$5"
+    done
+    rm -f "$TMPDIR/spill"
+    echo "# $4: $((run + 1)) runs"
+    [ -z "$left" ] || echo "not seen in $((run + 1)) runs: $left"
+    [ -z "$left" ]
+}
+
 # It ends by time, and strikes until then; how often, is the machine's, so longer where that was not often enough.
 timed()
 {
@@ -152,6 +183,10 @@ cat "$TMPDIR/notes"
 check "the schedule is that of the seed" schedule
 check "another seed, server or process has another schedule" another_seed
 check "one server; three frames" few
+seen="kills_in_lock kills_in_transfer takeovers pending restored_pages arenas"
+check "$spill_kills kills with a spill file" tier $spill_kills --frames=96 --spill-size=2097152 "much room" \
+    "$seen entries_flushed"
+check "little memory and a full file" tier $spill_kills --frames=24 --spill-size=600000 "little room" "$seen"
 check "by time" timed
 check "damage is found" damage
 finish

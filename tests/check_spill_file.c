@@ -366,7 +366,7 @@ END_TEST
 START_TEST(test_k2_adopted_only_alone)
 {
     static const uint64_t mine[2] = {1, 2}, other[2] = {3, 4};
-    struct kvshm__spill_file second;
+    struct kvshm__spill_file second, third;
 
     make(2);
     ts_is(kvshm__spill_adopt(&file, path, mine), 0);
@@ -377,6 +377,9 @@ START_TEST(test_k2_adopted_only_alone)
     ts_is(kvshm__spill_adopt(&second, path, other), -EBUSY);
     ts_says("in use");
     ts_is(kvshm__spill_adopt(&file, path, other), -EBUSY);
+    /* Who would make it finds that it is there, and waits for its users at adoption. */
+    struct kvshm__spill_want want = wanted(2);
+    ts_is(kvshm__spill_make(path, &want, &third), -EEXIST);
     ts_is(kvshm__spill_follow(&second, path, other), -ESTALE);
     kvshm__spill_close(&file);
 

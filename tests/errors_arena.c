@@ -660,6 +660,53 @@ START_TEST(test_unlink_with_living_clients)
 }
 END_TEST
 
+/* What is named is not the arena's file, is none, or is not there; and a handle without it cannot forget what is in it. */
+START_TEST(test_spill_file_that_is_not_to_be_had)
+{
+    struct kvshm_config config = errors_config(), expect;
+    struct kvshm_prefix prefix = errors_prefix(8);
+    char path[300], other[300];
+    kvshm *kv, *without = NULL, *more = NULL;
+
+    snprintf(path, sizeof(path), "%s/spill.1", getenv("KVSHM_DIR"));
+    snprintf(other, sizeof(other), "%s/spill.2", getenv("KVSHM_DIR"));
+    config.spill_path = other;
+    config.spill_bytes = 1 << 20;
+    ts_detach(ts_create("other", &config));
+    config.spill_path = path;
+    kv = ts_create("spilling", &config);
+    kvshm_config_init(&expect);
+    expect.spill_path = other;
+    FAILS(kvshm_attach("spilling", &expect, 0, &more), KVSHM_E_NOSPILL, other);
+    ck_assert_ptr_null(more);
+    expect.spill_path = "/nowhere/spill";
+    FAILS(kvshm_attach("spilling", &expect, 0, &more), KVSHM_E_NOSPILL, "/nowhere/spill");
+    expect.spill_path = "/dev/null";
+    FAILS(kvshm_attach("spilling", &expect, 0, &more), KVSHM_E_NOSPILL, "/dev/null");
+    setenv("KVSHM_SPILL", other, 1);
+    FAILS(kvshm_attach("spilling", NULL, 0, &more), KVSHM_E_NOSPILL, other);
+    setenv("KVSHM_SPILL", path, 1);
+    ts_detach(ts_attach("spilling", 0));
+    unsetenv("KVSHM_SPILL");
+    ts_detach(ts_attach("spilling", 0));
+    without = ts_attach("spilling", KVSHM_NOTIER);
+    ck_assert_int_eq(ts_insert(kv, 0, 0, errors_tokens, 8), 0);
+    ts_is(kvshm_flush(kv), 0);
+    FAILS(kvshm_flush(without), -ENOTSUP, "spilling");
+    FAILS(kvshm_wait(without, NULL), -ENOTSUP, "spilling");
+    FAILS(kvshm_eventfd(without), -ENOTSUP, "spilling");
+    FAILS(kvshm_remove(without, &prefix), KVSHM_E_NOSPILL, "KVSHM_NOTIER");
+    ts_detach(without);
+    ts_is(rename(path, other), 0);
+    FAILS(kvshm_attach("spilling", NULL, 0, &more), KVSHM_E_NOSPILL, path);
+    ts_is(symlink(other, path), 0);
+    FAILS(kvshm_attach("spilling", NULL, 0, &more), KVSHM_E_NOSPILL, path);
+    ts_detach(kv);
+    unlink(path);
+    unlink(other);
+}
+END_TEST
+
 static void unlinked(kvshm *kv)
 {
     struct kvshm_prefix prefix = errors_prefix(8);
@@ -727,4 +774,5 @@ void errors_add_arena_cases(TCase *tcase)
     tcase_add_test(tcase, test_detach_while_held);
     tcase_add_test(tcase, test_unlink_with_living_clients);
     tcase_add_test(tcase, test_writing_to_an_unlinked_arena);
+    tcase_add_test(tcase, test_spill_file_that_is_not_to_be_had);
 }

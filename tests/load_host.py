@@ -10,6 +10,7 @@ import ctypes
 import os
 import re
 import sys
+import tempfile
 
 BASIC = {
     "int": ctypes.c_int, "unsigned": ctypes.c_uint, "bool": ctypes.c_bool, "char": ctypes.c_char,
@@ -214,7 +215,30 @@ def give_up(lib, kv):
     assert not lib.kvshm_contains(kv, ref(prefix))
 
 
+def second_tier(lib):
+    """A page leaves memory for a file, and comes back."""
+    number, ref = lib.header.number, ctypes.byref
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        config, out = lib.config(), ctypes.c_void_p()
+        config.spill_path, config.spill_bytes = os.path.join(folder, "spill").encode(), 1 << 20
+        kv = lib.handle(lib.kvshm_create(b"tiered", ref(config), 0, ref(out)), out)
+        fill(lib, kv)
+        assert lib.kvshm_flush(kv) == 0
+        assert lib.kvshm_evict_lru(kv) == 2
+        prefix, tokens = lib.tokens(10, 8)
+        lease, time = lib.make("kvshm_lease"), ctypes.create_string_buffer(16)
+        assert lib.kvshm_eventfd(kv) > 2
+        assert lib.kvshm_prefetch(kv, ref(prefix), 1) == 1
+        assert lib.kvshm_wait(kv, None) == 1
+        assert lib.kvshm_wait(kv, time) == 0
+        assert lib.kvshm_lookup(kv, ref(prefix), number["KVSHM_WAIT"], ref(lease)) == 0
+        assert ctypes.string_at(lib.kvshm_lease_page(ref(lease), 1), 256) == b"b" * 256
+        lib.kvshm_release(kv, ref(lease))
+        assert lib.kvshm_detach(kv) == 0 and lib.kvshm_unlink(b"tiered", 0) == 0
+
+
 def every_function(lib):
+    second_tier(lib)
     kv = life(lib)
     reader = lib.attach(b"python", lib.header.number["KVSHM_RDONLY"])
     pure(lib)

@@ -48,9 +48,11 @@ MODULE_TESTS = \
 	tests/check_ring \
 	tests/check_seed \
 	tests/check_segment \
+	tests/check_slots \
 	tests/check_spill_file \
 	tests/check_sys \
 	tests/check_threads \
+	tests/check_tier \
 	tests/check_tier_mend \
 	tests/check_tokens \
 	tests/check_tsan \
@@ -230,6 +232,8 @@ check_PROGRAMS += tests/attach_cost
 tests_attach_cost_LDADD = lib/libkvshm-internal.la
 check_PROGRAMS += tests/bench_scribble
 tests_bench_scribble_LDADD = lib/libkvshm-internal.la
+check_PROGRAMS += tests/torture_audit
+tests_torture_audit_LDADD = tests/libsupport.la lib/libkvshm-internal.la
 
 check_PROGRAMS += tests/tool_server
 tests_tool_server_LDADD = lib/libkvshm-internal.la

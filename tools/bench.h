@@ -92,6 +92,9 @@ struct bench_torture_options {
     uint64_t seconds; /* 0: until all kills and stops were made */
     uint64_t seed;
     uint64_t frames;
+    const char *spill;    /* file that pages leave memory for; NULL: none */
+    uint64_t spill_bytes; /* that it may have */
+    const char *check;    /* command to run when no server is left; NULL: none */
     bool json;
     bool shows;       /* show the schedule of one process, and do nothing */
     uint64_t show_server, show_process, show_steps;

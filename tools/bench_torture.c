@@ -27,7 +27,6 @@
 #include "bench_progress.h"
 #include "bench_torture.h"
 #include "handle.h"
-#include "reap.h"
 
 #define CHECK_KILLS 250u
 #define DELAY_NS    2500000u  /* at most, between two strikes */
@@ -35,6 +34,8 @@
 #define MENDER_NS   20000000u /* until someone takes the lock over from the dead */
 #define HANG_NS     UINT64_C(60000000000)
 #define STALL_MS    5
+#define WAIT_MS     20
+#define ANEW        100u /* one of so many strikes kills all, where there is a spill file */
 #define MAX_LEASES  16u
 
 struct torture {
@@ -96,6 +97,32 @@ static uint32_t find_holder(const struct torture *t)
     return server;
 }
 
+/* Does the client write pages to the spill file, or erase some? */
+static bool in_transfer(const struct torture *t, uint64_t client)
+{
+    for (uint32_t i = 0; client && i < t->watch->max_clients; i++) {
+        const struct kvshm_client *c = &t->watch->clients[i];
+
+        if (KVSHM__LOAD(&c->number) == client)
+            return KVSHM__LOAD(&c->since[0]) || KVSHM__LOAD(&c->since[1]);
+    }
+    return false;
+}
+
+/* procs: none. */
+static uint32_t find_in_transfer(const struct torture *t)
+{
+    uint64_t until = bench_now_ns() + LOOK_NS;
+    uint32_t server;
+
+    do {
+        server = 0;
+        while (server < t->run.procs && !in_transfer(t, client_of(t, server)))
+            server++;
+    } while (server == t->run.procs && bench_now_ns() < until);
+    return server;
+}
+
 /* ---- Processes -------------------------------------------------------------------------------------------- */
 
 static int start(struct torture *t, uint32_t server)
@@ -104,6 +131,7 @@ static int start(struct torture *t, uint32_t server)
     uint32_t process = t->process[server]++;
 
     atomic_store(&t->shared->places[server].client, 0);
+    torture_gone_inserted(&t->shared->places[server]);
     fflush(NULL);
     pid = fork();
     if (pid < 0) {
@@ -186,7 +214,19 @@ static int kill_server(struct torture *t, uint32_t server)
     }
     t->result.kills++;
     t->result.kills_in_lock += client && lock_word(t) == client;
+    t->result.kills_in_transfer += in_transfer(t, client);
     return 0;
+}
+
+/* -1: some had ended by themselves, or orphans of them badly. */
+static int kill_all(struct torture *t)
+{
+    int bad = 0;
+
+    for (uint32_t server = 0; server < t->run.procs; server++)
+        if (t->pids[server] && kill_server(t, server))
+            bad = -1;
+    return reap(t, 0) ? -1 : bad;
 }
 
 static void go_on(struct torture *t, uint32_t server)
@@ -194,6 +234,87 @@ static void go_on(struct torture *t, uint32_t server)
     if (t->pids[server])
         kill(t->pids[server], SIGCONT);
     t->stopped[server] = 0;
+}
+
+/* ---- What is lost, and new arenas ------------------------------------------------------------------------- */
+
+static void count_arena(struct torture *t)
+{
+    struct kvshm_stats stats;
+
+    kvshm_stats_init(&stats);
+    if (t->watch && kvshm_stats(t->watch, &stats) == 0) {
+        t->result.takeovers += stats.takeovers;
+        t->result.spilled_pages += stats.spilled_pages;
+        t->result.restored_pages += stats.restored_pages;
+    }
+    kvshm_detach(t->watch);
+    t->watch = NULL;
+}
+
+static int begin_watch(struct torture *t)
+{
+    if (kvshm_attach(t->arena.name, NULL, KVSHM_RDONLY, &t->watch) == 0)
+        return 0;
+    tool_error("arena %s: %s", t->arena.name, kvshm_errmsg(NULL));
+    t->watch = NULL;
+    return -1;
+}
+
+static void configure(const struct torture *t, struct kvshm_config *config)
+{
+    kvshm_config_init(config);
+    config->label = "kvshm-bench";
+    config->geometry.page_tokens = TORTURE_PAGE_TOKENS;
+    config->geometry.page_bytes = TORTURE_PAGE_BYTES;
+    config->frames = t->options->frames;
+    config->max_leases = MAX_LEASES;
+    config->max_clients = 8 * t->run.procs + 32;
+    config->stall_ms = STALL_MS;
+    config->wait_ms = WAIT_MS;
+    config->spill_path = t->options->spill;
+    config->spill_bytes = t->options->spill_bytes;
+}
+
+/* With no server left: the arena goes, and a new one begins on its spill file. */
+static int begin_anew(struct torture *t)
+{
+    struct kvshm_config config;
+    kvshm *kv;
+
+    count_arena(t);
+    configure(t, &config);
+    if (kvshm_unlink(t->arena.name, KVSHM_FORCE) < 0 ||
+        kvshm_create(t->arena.name, &config, 0, &kv) < 0) {
+        tool_error("arena %s, anew: %s", t->arena.name, kvshm_errmsg(NULL));
+        return -1;
+    }
+    kvshm_detach(kv);
+    t->result.arenas++;
+    torture_gone_anew(&t->run);
+    return begin_watch(t);
+}
+
+/* The same, when everything was written before: all entries are there again. */
+static int begin_anew_flushed(struct torture *t)
+{
+    static struct torture_entries before, after;
+    int flushed = torture_flush(&t->run);
+
+    if (flushed < 0 || torture_list_entries(&t->run, &before) || begin_anew(t) ||
+        torture_list_entries(&t->run, &after))
+        return -1;
+    if (!flushed || before.epoch != after.epoch) /* a clear that died had told the file already */
+        return 0;
+    for (uint32_t i = 0; i < TORTURE_PROMPTS + TORTURE_KEYS; i++) {
+        if (before.there[i] && !after.there[i]) {
+            tool_error(
+                "entry %u was written and flushed, and is not there in a new arena on the file", i);
+            return -1;
+        }
+        t->result.entries_flushed += before.there[i];
+    }
+    return 0;
 }
 
 /* ---- Strikes ---------------------------------------------------------------------------------------------- */
@@ -246,7 +367,7 @@ static int strike_kill(struct torture *t)
     if (way == 0)
         return kill_several(t);
     if (way >= 4) {
-        uint32_t inside = find_holder(t);
+        uint32_t inside = t->options->spill && way <= 5 ? find_in_transfer(t) : find_holder(t);
 
         server = inside < t->run.procs ? inside : server;
     }
@@ -263,7 +384,7 @@ static int strike_stop(struct torture *t)
     int status = 0;
 
     if (draw(t, 2)) {
-        uint32_t inside = find_holder(t);
+        uint32_t inside = t->options->spill && draw(t, 2) ? find_in_transfer(t) : find_holder(t);
 
         server = inside < t->run.procs ? inside : server;
     }
@@ -304,8 +425,12 @@ static int strike(struct torture *t)
     for (uint32_t server = 0; server < t->run.procs; server++)
         if (t->stopped[server] && --t->stopped[server] == 0)
             go_on(t, server);
-    if (stop_is_next(t) ? strike_stop(t) : strike_kill(t))
+    if (t->options->spill && kills_left(t) > 0 && draw(t, ANEW) == 0) {
+        if (kill_all(t) || begin_anew(t))
+            return -1;
+    } else if (stop_is_next(t) ? strike_stop(t) : strike_kill(t)) {
         return -1;
+    }
     return start_missing(t);
 }
 
@@ -364,95 +489,45 @@ static int end_servers(struct torture *t)
     return reap(t, 0);
 }
 
-static void kill_all(struct torture *t)
+/* ---- All of it -------------------------------------------------------------------------------------------- */
+
+/* The command says whether the arena is sound. */
+static int run_check(struct torture *t)
 {
     int status;
+    pid_t pid;
 
-    for (uint32_t server = 0; server < t->run.procs; server++) {
-        if (t->pids[server] == 0)
-            continue;
-        kill(t->pids[server], SIGKILL);
-        wait_for(t->pids[server], 0, &status);
-        t->pids[server] = 0;
-    }
-    reap(t, 0);
-}
-
-/* ---- What is lost ----------------------------------------------------------------------------------------- */
-
-static uint64_t frames_told(const struct kvshm_info *info)
-{
-    return info->frames_free + info->frames_reserved + info->pages + info->pages_limbo;
-}
-
-/* Evict all; how many frames are accounted for then. -1: a call failed. */
-static int64_t empty_arena(kvshm *kv, struct kvshm_info *info)
-{
-    int64_t reaped = kvshm__reap(kv, 0, TORTURE_LABEL);
-
-    if ((reaped < 0 && reaped != -ENOENT) || kvshm_info(kv, info) < 0)
-        return -1;
-    if (frames_told(info) != info->frames)
-        tool_error("the arena counts %llu frames, free and in use, before it is emptied",
-                   (unsigned long long)frames_told(info));
-    for (uint64_t entries = info->entries; entries > 0; entries--)
-        if (kvshm_evict_lru(kv) < 0)
-            return -1;
-    if (kvshm_info(kv, info) < 0)
-        return -1;
-    if (frames_told(info) != info->frames || info->entries || info->pages || info->pages_limbo) {
-        tool_error("emptied, the arena counts %llu frames, %llu entries, %llu pages, %llu of them "
-                   "in limbo",
-                   (unsigned long long)frames_told(info), (unsigned long long)info->entries,
-                   (unsigned long long)(info->pages + info->pages_limbo),
-                   (unsigned long long)info->pages_limbo);
+    if (!t->options->check)
         return 0;
+    fflush(NULL);
+    pid = fork();
+    if (pid == 0) {
+        sigprocmask(SIG_SETMASK, &t->arena.old_mask, NULL);
+        execlp(t->options->check, t->options->check, t->arena.name, (char *)NULL);
+        tool_error("%s: %s", t->options->check, strerror(errno));
+        _exit(TOOL_FAILED);
     }
-    return (int64_t)bench_arena_frames(kv, info);
-}
-
-/* With no server left. */
-static int check_arena(struct torture *t)
-{
-    struct kvshm_info info;
-    struct kvshm_stats stats;
-    int64_t accounted;
-    kvshm *kv;
-
-    kvshm_info_init(&info);
-    kvshm_stats_init(&stats);
-    if (kvshm_attach(t->arena.name, NULL, 0, &kv) < 0) {
-        tool_error("arena %s: %s", t->arena.name, kvshm_errmsg(NULL));
-        return -1;
-    }
-    accounted = empty_arena(kv, &info);
-    if (accounted < 0 || kvshm_stats(kv, &stats) < 0) {
-        tool_error("arena %s: %s", t->arena.name, kvshm_errmsg(kv));
-        accounted = -1;
-    }
-    kvshm_detach(kv);
-    t->result.checks++;
-    t->result.takeovers = stats.takeovers;
-    t->result.frames = info.frames;
-    if (accounted < 0)
-        return -1;
-    t->result.frames_lost += info.frames - (uint64_t)accounted;
-    if (t->result.frames_lost)
-        tool_error("%llu of %llu frames are lost", (unsigned long long)t->result.frames_lost,
-                   (unsigned long long)info.frames);
-    return t->result.frames_lost ? -1 : 0;
+    if (pid > 0 && wait_for(pid, 0, &status) == 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return 0;
+    tool_error("%s finds the arena not sound", t->options->check);
+    return -1;
 }
 
 static int check(struct torture *t)
 {
-    if (end_servers(t) || check_arena(t))
+    if (end_servers(t))
+        return -1;
+    torture_gone_settle(&t->run);
+    if (run_check(t))
+        return -1;
+    if (t->options->spill && draw(t, 2) && (begin_anew_flushed(t) || run_check(t)))
+        return -1;
+    if (torture_check_arena(&t->run, &t->result))
         return -1;
     atomic_store(&t->shared->ended, 0);
     t->next_check += CHECK_KILLS;
     return 0;
 }
-
-/* ---- All of it -------------------------------------------------------------------------------------------- */
 
 static bool time_is_up(const struct torture *t)
 {
@@ -478,6 +553,16 @@ static int pause_and_strike(struct torture *t)
     return check(t) || start_missing(t) ? -1 : 0;
 }
 
+/* After a fault. */
+static void end_all(struct torture *t)
+{
+    for (uint32_t server = 0; server < t->run.procs; server++)
+        if (t->pids[server])
+            kill(t->pids[server], SIGKILL);
+    while (wait(NULL) > 0 || errno == EINTR)
+        continue;
+}
+
 static int run(struct torture *t)
 {
     struct bench_progress progress;
@@ -494,7 +579,8 @@ static int run(struct torture *t)
         status = check(t);
     bench_progress_end(&progress);
     t->result.elapsed_ns = bench_now_ns() - t->began_ns;
-    kill_all(t);
+    if (status)
+        end_all(t);
     return status;
 }
 
@@ -503,23 +589,13 @@ static int make_arena(struct torture *t)
     struct kvshm_config config;
     kvshm *kv;
 
-    kvshm_config_init(&config);
-    config.label = "kvshm-bench";
-    config.geometry.page_tokens = TORTURE_PAGE_TOKENS;
-    config.geometry.page_bytes = TORTURE_PAGE_BYTES;
-    config.frames = t->options->frames;
-    config.max_leases = MAX_LEASES;
-    config.max_clients = 8 * t->run.procs + 32;
-    config.stall_ms = STALL_MS;
+    configure(t, &config);
     if (bench_arena_create(&t->arena, NULL, &config, &kv))
         return -1;
     kvshm_detach(kv);
     t->run.arena_name = t->arena.name;
-    if (kvshm_attach(t->arena.name, NULL, KVSHM_RDONLY, &t->watch) < 0) {
-        tool_error("arena %s: %s", t->arena.name, kvshm_errmsg(NULL));
-        return -1;
-    }
-    return 0;
+    t->run.spill = t->options->spill;
+    return begin_watch(t);
 }
 
 static int allocate(struct torture *t)
@@ -552,6 +628,7 @@ static void add_up(struct torture *t)
         result->pages_checked += atomic_load(&place->pages_checked);
         result->wrong_bytes += atomic_load(&place->wrong_bytes);
         result->stalls += atomic_load(&place->stalls);
+        result->pending += atomic_load(&place->pending);
     }
 }
 
@@ -559,7 +636,7 @@ static void add_up(struct torture *t)
 static void explain(const struct torture *t)
 {
     const struct bench_torture_options *options = t->options;
-    char ends[64] = "";
+    char ends[64] = "", spill[320] = "";
 
     if (options->kills)
         snprintf(ends, sizeof(ends), " --kills=%llu", (unsigned long long)options->kills);
@@ -569,11 +646,14 @@ static void explain(const struct torture *t)
     if (options->stops != UINT64_MAX)
         snprintf(ends + strlen(ends), sizeof(ends) - strlen(ends), " --stops=%llu",
                  (unsigned long long)options->stops);
+    if (options->spill)
+        snprintf(spill, sizeof(spill), " --spill=%s --spill-size=%llu", options->spill,
+                 (unsigned long long)options->spill_bytes);
     tool_error(
         "the torture has failed after %llu kills and %llu stops; again, with the same schedules: "
-        "kvshm-bench torture --procs=%u%s --frames=%llu --seed=%llu",
+        "kvshm-bench torture --procs=%u%s --frames=%llu%s --seed=%llu",
         (unsigned long long)t->result.kills, (unsigned long long)t->result.stops, t->run.procs,
-        ends, (unsigned long long)options->frames, (unsigned long long)options->seed);
+        ends, (unsigned long long)options->frames, spill, (unsigned long long)options->seed);
 }
 
 static int torture(struct torture *t)
@@ -583,17 +663,18 @@ static int torture(struct torture *t)
     if (status)
         return status;
     t->run.shared = t->shared;
+    torture_gone_begin(t->shared);
     status = make_arena(t);
     if (status == 0)
         status = run(t);
-    kvshm_detach(t->watch);
+    count_arena(t);
     if (bench_arena_remove(&t->arena))
         status = -1;
     bench_signal_obey(t->signal);
     add_up(t);
     if (torture_report(t->options, t->shared, &t->result))
         return -1;
-    if (status || t->result.wrong_bytes || t->result.frames_lost) {
+    if (status || t->result.wrong_bytes || t->result.frames_lost || t->result.slots_lost) {
         explain(t);
         return -1;
     }

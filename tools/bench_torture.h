@@ -7,6 +7,8 @@
  *   bench_torture_act.c      what a step may do
  *   bench_torture_fork.c     steps that fork, attach and detach
  *   bench_torture_content.c  prompts, and what their pages must hold
+ *   bench_torture_gone.c     what was removed or cleared, and must not be served
+ *   bench_torture_check.c    what is lost: the arena emptied, with no server left
  *   bench_torture_report.c   the result as text and JSON
  *
  * A server is a place, numbered from 0; its processes, one after the other, are numbered from 0 too. What step s of
@@ -30,6 +32,7 @@
 #define TORTURE_DEPTH       8u /* pages of the longest prompt */
 #define TORTURE_TOKENS      (TORTURE_DEPTH * TORTURE_PAGE_TOKENS)
 #define TORTURE_LAST        16u /* steps of a server that are remembered */
+#define TORTURE_NAMES       2048u /* room for those of entries and pages */
 
 /* Calls, as they are counted: name, text. */
 #define TORTURE_CALLS(X)                      \
@@ -51,6 +54,9 @@
     X(remove, "remove")                       \
     X(evict_lru, "evict_lru")                 \
     X(clear, "clear")                         \
+    X(prefetch, "prefetch")                   \
+    X(wait, "wait")                           \
+    X(flush, "flush")                         \
     X(join, "join")                           \
     X(leave, "leave")                         \
     X(attach, "attach")                       \
@@ -67,7 +73,7 @@ enum torture_call { TORTURE_CALLS(TORTURE_CALL) TORTURE_CALL_COUNT };
 
 /* Steps: name, weight of 1000. */
 #define TORTURE_STEPS(X) \
-    X(serve, 320)        \
+    X(serve, 296)        \
     X(lookup, 110)       \
     X(key, 90)           \
     X(grow, 40)          \
@@ -87,7 +93,10 @@ enum torture_call { TORTURE_CALLS(TORTURE_CALL) TORTURE_CALL_COUNT };
     X(device, 8)         \
     X(reap, 6)           \
     X(set, 4)            \
-    X(clear, 4)
+    X(clear, 4)          \
+    X(prefetch, 12)      \
+    X(wait, 8)           \
+    X(flush, 4)
 
 #define TORTURE_STEP(name, weight) TORTURE_STEP_##name,
 enum torture_step { TORTURE_STEPS(TORTURE_STEP) TORTURE_STEP_COUNT };
@@ -116,12 +125,23 @@ struct torture_place {
     _Atomic(uint64_t) pages_checked;
     _Atomic(uint64_t) wrong_bytes;
     _Atomic(uint64_t) stalls;               /* calls that answered KVSHM_E_STALLED */
+    _Atomic(uint64_t) pending;              /* lookups and matches that answered KVSHM_PENDING */
+    _Atomic(uint32_t) inserting[TORTURE_DEPTH + 1]; /* names + 1 of an insert that is being made; 0: none */
     struct torture_last last[TORTURE_LAST]; /* step s in [s % TORTURE_LAST] */
+};
+
+/* An entry or a page; bench_torture_gone.c. */
+struct torture_name {
+    uint64_t digest;           /* 0: none */
+    _Atomic(uint64_t) begun;   /* inserts */
+    _Atomic(uint64_t) gone;    /* begun + 1, when all that it means had gone; 0: not seen */
+    _Atomic(uint32_t) unknown; /* inserted by a child of a server, which may outlive it */
 };
 
 struct torture_shared {
     _Atomic(uint32_t) ended; /* the parent: give all back, and end */
     char line[60];
+    struct torture_name names[TORTURE_NAMES];
     struct torture_place places[];
 };
 
@@ -130,6 +150,7 @@ struct torture_run {
     uint64_t seed;
     uint32_t procs;
     const char *arena_name;
+    const char *spill; /* NULL: none */
     struct torture_shared *shared;
 };
 
@@ -140,15 +161,24 @@ struct torture_result {
     uint64_t kills;
     uint64_t kills_in_lock;
     uint64_t menders_killed;
+    uint64_t kills_in_transfer;
     uint64_t stops;
     uint64_t stops_in_lock;
     uint64_t takeovers;
     uint64_t stalls;
     uint64_t hits;
+    uint64_t pending;
     uint64_t pages_checked;
     uint64_t wrong_bytes;
     uint64_t frames;
     uint64_t frames_lost;
+    uint64_t slots;
+    uint64_t slots_lost;
+    uint64_t arenas;         /* begun, one after the other, on the spill file */
+    uint64_t entries_flushed; /* that were to be there in a new arena, and were */
+    uint64_t spilled_pages;
+    uint64_t restored_pages;
+    uint64_t spill_errors;   /* pages that could not be written or read */
     uint64_t checks;
     uint64_t elapsed_ns;
 };
@@ -187,5 +217,61 @@ void torture_page_fill(void *page, const struct torture_prompt *prompt, uint32_t
 /* How many bytes of pages first to first + n - 1, of a prefix of so many tokens, are wrong. */
 uint64_t torture_pages_wrong(const void *const *pages, const struct torture_prompt *prompt,
                              uint32_t tokens, uint32_t first, uint32_t n);
+
+/* ---- What went ------------------------------------------------------------------------------------------ */
+
+#define TORTURE_PROMPTS 96u
+#define TORTURE_KEYS    8u
+
+/* Before the servers: give names to all that can be inserted. */
+void torture_gone_begin(struct torture_shared *shared);
+
+/* An insert begins; it is over. child: made by a child of a server. */
+void torture_gone_insert(struct torture_shared *shared, struct torture_place *place, const struct torture_prompt *prompt,
+                         bool child);
+void torture_gone_inserted(struct torture_place *place);
+
+/* What is known before a call that makes things go, or that serves some. */
+struct torture_gone {
+    uint64_t begun[TORTURE_NAMES]; /* UINT64_MAX: an insert is being made */
+};
+
+/* Before a remove or a clear; after it has answered that it is done. page: the entry's deepest page has gone too. */
+void torture_gone_before(const struct torture_run *run, struct torture_gone *gone);
+void torture_gone_removed(const struct torture_run *run, const struct torture_prompt *prompt, bool page,
+                          const struct torture_gone *gone);
+void torture_gone_cleared(const struct torture_run *run, const struct torture_gone *gone);
+
+/* Before a call that may serve the prompt; after it has: its first tokens, and its entry or not. false: it had gone. */
+struct torture_serving {
+    uint64_t gone[TORTURE_DEPTH + 1];
+};
+void torture_gone_ask(const struct torture_run *run, const struct torture_prompt *prompt, struct torture_serving *serving);
+bool torture_gone_served(const struct torture_run *run, const struct torture_prompt *prompt, uint32_t tokens, bool entry,
+                         const struct torture_serving *serving);
+
+/*
+ * An arena begins anew on the spill file: a page that is there without those behind it is an entry then, so that one may be
+ * back that was removed while longer ones ran through its page.
+ */
+void torture_gone_anew(const struct torture_run *run);
+
+/* With no server left, nor a child of one. */
+void torture_gone_settle(const struct torture_run *run);
+
+/* ---- What is lost --------------------------------------------------------------------------------------- */
+
+/* With no server left: empty the arena; frames and slots must all be there then. 0; -1 after a message. */
+int torture_check_arena(const struct torture_run *run, struct torture_result *result);
+
+/* Write all that is resident to the spill file. 1; 0: not all of it; -1 after a message. */
+int torture_flush(const struct torture_run *run);
+
+/* Which prompts have an entry. 0; -1 after a message. */
+struct torture_entries {
+    bool there[TORTURE_PROMPTS + TORTURE_KEYS];
+    uint64_t epoch;
+};
+int torture_list_entries(const struct torture_run *run, struct torture_entries *entries);
 
 #endif /* BENCH_TORTURE_H */

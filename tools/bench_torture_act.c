@@ -17,15 +17,23 @@ static void any_prompt(struct torture_server *server, struct torture_prompt *pro
 
 /* What a lookup or match answered. */
 static bool hit(struct torture_server *server, const char *call, int64_t code,
-                const struct kvshm_lease *lease, const struct torture_prompt *prompt)
+                const struct kvshm_lease *lease, const struct torture_prompt *prompt,
+                const struct torture_serving *serving)
 {
-    if (code != 0 && code != KVSHM_MISS)
-        torture_fail(server, "%s: %s", call, kvshm_errmsg(server->kv));
+    if (code == KVSHM_PENDING && server->run->spill && lease->pending_tokens > 0)
+        atomic_fetch_add_explicit(&server->place->pending, 1, memory_order_relaxed);
+    else if (code != 0 && code != KVSHM_MISS)
+        torture_fail(server, "%s answered %lld, %u tokens pending: %s", call, (long long)code,
+                     lease->pending_tokens, kvshm_errmsg(server->kv));
     if ((code == 0) != (lease->tokens > 0))
         torture_fail(server, "%s answered %lld with %u tokens", call, (long long)code,
                      lease->tokens);
     if (code == 0)
         atomic_fetch_add_explicit(&server->place->hits, 1, memory_order_relaxed);
+    if (!torture_gone_served(server->run, prompt, lease->tokens, code == 0 && call[0] == 'l',
+                             serving))
+        torture_fail(server, "%s serves %u tokens that had been removed or cleared", call,
+                     lease->tokens);
     torture_check(server, lease, prompt);
     return code == 0;
 }
@@ -52,6 +60,7 @@ static bool fill(struct torture_server *server, kvshm *kv, const struct torture_
     uint32_t need = torture_pages(prompt) - first, version = torture_draw(server, 4);
     int64_t code = 0;
 
+    flags |= torture_may_wait(server);
     if (flags & KVSHM_DEVICE)
         code = TORTURE_DO(server, reserve_device, kvshm_reserve(kv, need, flags, r));
     else
@@ -72,18 +81,25 @@ static int64_t insert(struct torture_server *server, kvshm *kv, const struct tor
     uint32_t pages = r->pages;
     int64_t code;
 
+    torture_gone_insert(server->run->shared, server->place, prompt, server->child);
     for (int i = 0; i < 3; i++) {
         torture_count(server, !prompt->prefix.tokens ? TORTURE_CALL_insert_key
                               : flags & KVSHM_EXTEND ? TORTURE_CALL_insert_extend
                               : flags & KVSHM_HOLD   ? TORTURE_CALL_insert_hold
                                                      : TORTURE_CALL_insert);
         code = torture_allowed(server, "insert", kvshm_insert(kv, &prompt->prefix, head, r, flags));
+        /* Replaced, but the old pages are still in the file: a stopped server is at them. */
+        if (code == KVSHM_E_STALLED && r->pages == 0 && !prompt->prefix.tokens &&
+            server->run->spill)
+            break;
         if (r->pages != (code < 0 ? pages : 0))
             torture_fail(server, "insert answered %lld and left %u of %u reserved pages",
                          (long long)code, r->pages, pages);
         if (code != KVSHM_E_STALLED)
             break;
     }
+    if (!server->child)
+        torture_gone_inserted(server->place);
     if (code >= 0 && flags & KVSHM_HOLD && head->tokens != prompt->prefix.n)
         torture_fail(server, "insert holds %u of %u tokens", head->tokens, prompt->prefix.n);
     TORTURE_DO(server, cancel, kvshm_cancel(kv, r));
@@ -110,10 +126,12 @@ static void compute(struct torture_server *server, kvshm *kv, const struct tortu
 void torture_serve(struct torture_server *server, kvshm *kv, const struct torture_prompt *prompt,
                    struct kvshm_lease *lease)
 {
-    unsigned flags = torture_draw(server, 4) == 0 ? KVSHM_TOUCH : 0;
+    unsigned flags = (torture_draw(server, 4) == 0 ? KVSHM_TOUCH : 0) | torture_may_wait(server);
+    struct torture_serving serving;
 
+    torture_gone_ask(server->run, prompt, &serving);
     hit(server, "match", TORTURE_DO(server, match, kvshm_match(kv, &prompt->prefix, flags, lease)),
-        lease, prompt);
+        lease, prompt, &serving);
     if (lease->tokens < prompt->prefix.n || lease->last_used == 0)
         compute(server, kv, prompt, lease);
     torture_check(server, lease, prompt);
@@ -123,11 +141,15 @@ void torture_serve(struct torture_server *server, kvshm *kv, const struct tortur
 void torture_serve_key(struct torture_server *server, kvshm *kv,
                        const struct torture_prompt *prompt, struct kvshm_lease *lease)
 {
+    unsigned flags = torture_may_wait(server);
     struct kvshm_reservation r = {0};
-    bool found =
-        hit(server, "lookup",
-            TORTURE_DO(server, lookup, kvshm_lookup(kv, &prompt->prefix, 0, lease)), lease, prompt);
+    struct torture_serving serving;
+    bool found;
 
+    torture_gone_ask(server->run, prompt, &serving);
+    found = hit(server, "lookup",
+                TORTURE_DO(server, lookup, kvshm_lookup(kv, &prompt->prefix, flags, lease)), lease,
+                prompt, &serving);
     if (found && torture_draw(server, 3) != 0)
         return;
     TORTURE_DO(server, release, kvshm_release(kv, lease));
@@ -179,12 +201,14 @@ static void look_up(struct torture_server *server)
 {
     struct torture_prompt prompt;
     struct kvshm_lease lease;
-    unsigned flags = torture_draw(server, 8) == 0 ? KVSHM_TOUCH : 0;
+    unsigned flags = (torture_draw(server, 8) == 0 ? KVSHM_TOUCH : 0) | torture_may_wait(server);
+    struct torture_serving serving;
 
     any_prompt(server, &prompt);
+    torture_gone_ask(server->run, &prompt, &serving);
     if (hit(server, "lookup",
             TORTURE_DO(server, lookup, kvshm_lookup(server->kv, &prompt.prefix, flags, &lease)),
-            &lease, &prompt) &&
+            &lease, &prompt, &serving) &&
         lease.tokens != prompt.prefix.n)
         torture_fail(server, "lookup of %u tokens leases %u", prompt.prefix.n, lease.tokens);
     if (torture_draw(server, 2))
@@ -199,6 +223,7 @@ static void peek(struct torture_server *server)
     struct torture_prompt prompt;
     struct kvshm_lease lease;
     kvshm *kv = torture_draw(server, 2) ? server->kv : server->reader;
+    struct torture_serving serving;
     unsigned flags = KVSHM_PEEK | (kv == server->kv && torture_draw(server, 2) ? KVSHM_TOUCH : 0);
     int code;
 
@@ -206,11 +231,15 @@ static void peek(struct torture_server *server)
     code = prompt.prefix.tokens
                ? TORTURE_DO(server, peek, kvshm_match(kv, &prompt.prefix, flags, &lease))
                : TORTURE_DO(server, peek, kvshm_lookup(kv, &prompt.prefix, flags, &lease));
-    if (code != 0 && code != KVSHM_MISS)
+    if (code != 0 && code != KVSHM_MISS && (code != KVSHM_PENDING || !server->run->spill))
         torture_fail(server, "peek: %s", kvshm_errmsg(kv));
-    if (lease.tokens > prompt.prefix.n || lease.kv)
-        torture_fail(server, "peek tells %u of %u tokens", lease.tokens, prompt.prefix.n);
-    TORTURE_DO(server, contains, kvshm_contains(kv, &prompt.prefix));
+    if (lease.tokens + lease.pending_tokens > prompt.prefix.n || lease.kv)
+        torture_fail(server, "peek tells %u and %u of %u tokens", lease.tokens,
+                     lease.pending_tokens, prompt.prefix.n);
+    torture_gone_ask(server->run, &prompt, &serving);
+    if (TORTURE_DO(server, contains, kvshm_contains(kv, &prompt.prefix)) &&
+        !torture_gone_served(server->run, &prompt, 0, true, &serving))
+        torture_fail(server, "contains an entry that had been removed or cleared");
 }
 
 static void copy(struct torture_server *server)
@@ -219,10 +248,12 @@ static void copy(struct torture_server *server)
     struct torture_prompt prompt;
     const void *pages[TORTURE_DEPTH];
     uint32_t first = torture_draw(server, 3) ? 0 : torture_draw(server, TORTURE_DEPTH);
+    struct torture_serving serving;
     uint64_t wrong;
     int64_t code;
 
     any_prompt(server, &prompt);
+    torture_gone_ask(server->run, &prompt, &serving);
     code = torture_draw(server, 2)
                ? TORTURE_DO(server, copy_out,
                             kvshm_copy_out(server->kv, &prompt.prefix, first, TORTURE_DEPTH, bytes))
@@ -232,6 +263,8 @@ static void copy(struct torture_server *server)
     if (code < 0 || code > TORTURE_DEPTH || (code > 0 && first + code != torture_pages(&prompt)))
         torture_fail(server, "copy_out of %u pages from page %u answered %lld",
                      torture_pages(&prompt), first, (long long)code);
+    if (code > 0 && !torture_gone_served(server->run, &prompt, prompt.prefix.n, true, &serving))
+        torture_fail(server, "copy_out serves what had been removed or cleared");
     for (uint32_t i = 0; i < code; i++)
         pages[i] = bytes[i];
     wrong = torture_pages_wrong(pages, &prompt, prompt.prefix.n, first, (uint32_t)code);
@@ -282,19 +315,75 @@ static void release(struct torture_server *server)
     TORTURE_DO(server, release, kvshm_release(server->kv, &held->lease));
 }
 
+static void evict(struct torture_server *server)
+{
+    torture_allowed(server, "evict_lru",
+                    TORTURE_DO(server, evict_lru, kvshm_evict_lru(server->kv)));
+}
+
+static bool page_is_there(struct torture_server *server, const struct torture_prompt *prompt)
+{
+    struct kvshm_lease lease = {0};
+
+    if (prompt->prefix.tokens)
+        TORTURE_DO(server, peek, kvshm_match(server->kv, &prompt->prefix, KVSHM_PEEK, &lease));
+    return lease.tokens + lease.pending_tokens == prompt->prefix.n;
+}
+
+/* Remove or clear: what went is gone, also from the spill file. */
 static void give_up(struct torture_server *server)
 {
+    static struct torture_gone gone;
+    bool clear = server->action.step == TORTURE_STEP_clear;
     struct torture_prompt prompt;
     int64_t code;
 
     any_prompt(server, &prompt);
-    if (server->action.step == TORTURE_STEP_remove)
-        code = TORTURE_DO(server, remove, kvshm_remove(server->kv, &prompt.prefix));
-    else if (server->action.step == TORTURE_STEP_evict)
-        code = TORTURE_DO(server, evict_lru, kvshm_evict_lru(server->kv));
-    else
+    torture_gone_before(server->run, &gone);
+    if (clear)
         code = TORTURE_DO(server, clear, kvshm_clear(server->kv));
+    else
+        code = TORTURE_DO(server, remove, kvshm_remove(server->kv, &prompt.prefix));
+    if (code >= 0 && clear)
+        torture_gone_cleared(server->run, &gone);
+    else if (code >= 0)
+        torture_gone_removed(server->run, &prompt, !page_is_there(server, &prompt), &gone);
     torture_allowed(server, torture_step_name(server->action.step), code);
+}
+
+/* ---- The spill file --------------------------------------------------------------------------------------- */
+
+/* With a handle that has no spill file, the code that says so. */
+static void allow_no_file(struct torture_server *server, const char *call, int64_t code)
+{
+    if (code != -ENOTSUP || (server->run->spill && !server->notier))
+        torture_allowed(server, call, code);
+}
+
+static void prefetch(struct torture_server *server)
+{
+    struct torture_prompt prompts[4];
+    struct kvshm_prefix prefixes[4];
+    uint32_t n = 1 + torture_draw(server, 4);
+
+    for (uint32_t i = 0; i < n; i++) {
+        torture_prompt_tokens(&prompts[i], server->action.number + i * 7);
+        prefixes[i] = prompts[i].prefix;
+    }
+    allow_no_file(server, "prefetch",
+                  TORTURE_DO(server, prefetch, kvshm_prefetch(server->kv, prefixes, n)));
+}
+
+static void wait_some(struct torture_server *server)
+{
+    struct timespec timeout = {.tv_nsec = torture_draw(server, 4) * 1000000};
+
+    allow_no_file(server, "wait", TORTURE_DO(server, wait, kvshm_wait(server->kv, &timeout)));
+}
+
+static void flush(struct torture_server *server)
+{
+    allow_no_file(server, "flush", TORTURE_DO(server, flush, kvshm_flush(server->kv)));
 }
 
 /* What only kvshmctl does: frames of a dead client's devices come back, the capacity changes. */
@@ -386,7 +475,7 @@ void torture_act(struct torture_server *server)
         [TORTURE_STEP_release] = release,
         [TORTURE_STEP_fill] = fill_for_later,
         [TORTURE_STEP_remove] = give_up,
-        [TORTURE_STEP_evict] = give_up,
+        [TORTURE_STEP_evict] = evict,
         [TORTURE_STEP_look] = look,
         [TORTURE_STEP_tag] = tag,
         [TORTURE_STEP_leave] = leave,
@@ -395,6 +484,9 @@ void torture_act(struct torture_server *server)
         [TORTURE_STEP_reap] = administer,
         [TORTURE_STEP_set] = administer,
         [TORTURE_STEP_clear] = give_up,
+        [TORTURE_STEP_prefetch] = prefetch,
+        [TORTURE_STEP_wait] = wait_some,
+        [TORTURE_STEP_flush] = flush,
     };
 
     acts[server->action.step](server);

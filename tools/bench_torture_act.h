@@ -29,6 +29,8 @@ struct torture_server {
     uint32_t number, process;
     uint64_t step;
     struct torture_action action;
+    bool child;      /* forked by a server */
+    bool notier;     /* kv is without the spill file */
     kvshm *kv;
     kvshm *reader; /* the same arena, read-only */
     struct torture_held held[TORTURE_HELD];
@@ -57,6 +59,9 @@ void torture_fail(const struct torture_server *server, const char *format, ...)
  * KVSHM_E_STALLED.
  */
 int64_t torture_allowed(struct torture_server *server, const char *call, int64_t code);
+
+/* KVSHM_WAIT, now and then where there is a spill file; else 0. */
+unsigned torture_may_wait(struct torture_server *server);
 
 /* Attach, with our label. */
 void torture_attach(struct torture_server *server, unsigned flags, kvshm **kv);

@@ -10,8 +10,6 @@
 #include "bench_content.h"
 #include "bench_torture.h"
 
-#define PROMPTS  96u
-#define KEYS     8u
 #define VERSIONS 4u
 
 static uint64_t root(uint64_t adapter, uint64_t tenant, uint64_t kind)
@@ -22,7 +20,7 @@ static uint64_t root(uint64_t adapter, uint64_t tenant, uint64_t kind)
 /* One to eight pages, the last one whole or not; each page is one of two, as the bits of the number say. */
 void torture_prompt_tokens(struct torture_prompt *prompt, uint32_t number)
 {
-    uint32_t which = number % PROMPTS, head = which / TORTURE_DEPTH;
+    uint32_t which = number % TORTURE_PROMPTS, head = which / TORTURE_DEPTH;
     uint32_t n = (1 + which % TORTURE_DEPTH) * TORTURE_PAGE_TOKENS - head % 3;
     uint64_t adapter = which % 5 == 0, tenant = which % 7 == 0 ? 42 : 0;
 
@@ -34,7 +32,7 @@ void torture_prompt_tokens(struct torture_prompt *prompt, uint32_t number)
 
 void torture_prompt_key(struct torture_prompt *prompt, uint32_t number)
 {
-    uint32_t which = number % KEYS;
+    uint32_t which = number % TORTURE_KEYS;
     uint8_t key[KVSHM_KEY_BYTES] = {0};
 
     memset(prompt->tokens, 0, sizeof(prompt->tokens));

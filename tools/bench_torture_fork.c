@@ -20,7 +20,8 @@ void torture_step_again(struct torture_server *server)
         torture_detach(server, &server->kv);
         torture_detach(server, &server->reader);
     }
-    torture_attach(server, 0, &server->kv);
+    server->notier = server->run->spill && torture_draw(server, 8) == 0;
+    torture_attach(server, server->notier ? KVSHM_NOTIER : 0, &server->kv);
     torture_attach(server, KVSHM_RDONLY, &server->reader);
     kvshm_info_init(&info);
     if (kvshm_info(server->kv, &info) != 0)
@@ -35,7 +36,8 @@ static void visit(struct torture_server *server)
     struct kvshm_lease lease;
     kvshm *kv;
 
-    torture_attach(server, 0, &kv);
+    torture_attach(server, server->run->spill && torture_draw(server, 4) == 0 ? KVSHM_NOTIER : 0,
+                   &kv);
     for (uint32_t i = torture_draw(server, 4); i > 0; i--) {
         torture_prompt_tokens(&prompt, server->action.number + i);
         torture_serve(server, kv, &prompt, &lease);
@@ -127,6 +129,9 @@ static void use_arena_of_parent(struct torture_server *server)
     forked(server, "foreach", kvshm_foreach(server->kv, no_entry, NULL));
     forked(server, "join", kvshm_join(server->kv, 1));
     forked(server, "leave", kvshm_leave(server->kv, 1));
+    forked(server, "prefetch", kvshm_prefetch(server->kv, NULL, 0));
+    forked(server, "wait", kvshm_wait(server->kv, NULL));
+    forked(server, "flush", kvshm_flush(server->kv));
     if (torture_draw(server, 2) == 0)
         return;
     torture_detach(server, &server->reader);
@@ -135,6 +140,7 @@ static void use_arena_of_parent(struct torture_server *server)
 
 static void child(struct torture_server *server, pid_t parent)
 {
+    server->child = true;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(TOOL_DONE);

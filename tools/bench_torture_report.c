@@ -27,16 +27,25 @@ static const struct row {
     ROW(kills, "servers killed"),
     ROW(kills_in_lock, "  inside the writer lock"),
     ROW(menders_killed, "  that had taken it from a dead one"),
+    ROW(kills_in_transfer, "  while they wrote pages to the spill file"),
     ROW(stops, "servers stopped"),
     ROW(stops_in_lock, "  inside the writer lock"),
     ROW(takeovers, "locks taken over from the dead"),
     ROW(stalls, "calls told that the lock stalls"),
     ROW(hits, "hits"),
+    ROW(pending, "answers that pages are pending"),
     ROW(pages_checked, "pages checked"),
     ROW(wrong_bytes, "wrong bytes"),
     ROW(checks, "checks of the empty arena"),
     ROW(frames, "frames"),
     ROW(frames_lost, "  lost"),
+    ROW(slots, "slots"),
+    ROW(slots_lost, "  lost"),
+    ROW(spilled_pages, "pages written to the spill file"),
+    ROW(restored_pages, "pages read back from it"),
+    ROW(spill_errors, "pages that were not to be written or read"),
+    ROW(arenas, "new arenas on the spill file"),
+    ROW(entries_flushed, "entries that were to be in them, and were"),
     ROW(elapsed_ns, "ns in all"),
 };
 
@@ -78,6 +87,9 @@ static struct json_object *options_json(const struct bench_torture_options *opti
     json_object_object_add(object, "seconds",
                            options->seconds ? json_object_new_uint64(options->seconds) : NULL);
     bench_json_number(object, "frames", options->frames);
+    json_object_object_add(object, "spill",
+                           options->spill ? json_object_new_string(options->spill) : NULL);
+    bench_json_number(object, "spill_size", options->spill_bytes);
     bench_json_number(object, "seed", options->seed);
     return object;
 }

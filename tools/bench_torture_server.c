@@ -78,9 +78,16 @@ int64_t torture_allowed(struct torture_server *server, const char *call, int64_t
 {
     if (code == KVSHM_E_STALLED)
         atomic_fetch_add_explicit(&server->place->stalls, 1, memory_order_relaxed);
+    if (code == KVSHM_E_NOSPILL && server->run->spill)
+        return code; /* of a handle without the file */
     if (code < 0 && code != -ENOSPC && code != KVSHM_E_STALE && code != KVSHM_E_STALLED)
         torture_fail(server, "%s: %s", call, kvshm_errmsg(server->kv));
     return code;
+}
+
+unsigned torture_may_wait(struct torture_server *server)
+{
+    return server->run->spill && torture_draw(server, 4) == 0 ? KVSHM_WAIT : 0;
 }
 
 void torture_attach(struct torture_server *server, unsigned flags, kvshm **kv)
@@ -89,6 +96,8 @@ void torture_attach(struct torture_server *server, unsigned flags, kvshm **kv)
 
     kvshm_config_init(&expect);
     expect.label = TORTURE_LABEL;
+    if (server->run->spill && torture_draw(server, 2))
+        expect.spill_path = server->run->spill; /* else the creator's */
     if (TORTURE_DO(server, attach, kvshm_attach(server->run->arena_name, &expect, flags, kv)) < 0)
         torture_fail(server, "attach: %s", kvshm_errmsg(NULL));
 }

@@ -37,6 +37,7 @@ enum {
     OPT_STOPS,
     OPT_SECONDS,
     OPT_SHOW,
+    OPT_CHECK,
     OPT_BYTES,
 };
 
@@ -503,8 +504,11 @@ static const struct argp_option torture_argp_options[] = {
     {"seconds", OPT_SECONDS, "S", 0, "end after so long", 0},
     {"stops", OPT_STOPS, "N", 0, "servers to stop and continue (default half as many as kills)", 0},
     {"frames", OPT_FRAMES, "N", 0, "pages that the arena's memory holds (default 96)", 0},
+    {"spill", OPT_SPILL, "FILE", 0, "pages leave memory for this file, on which new arenas begin now and then", 0},
+    {"spill-size", OPT_SPILL_SIZE, "SIZE", 0, "bytes that it may have (default 2 MiB)", 0},
     {"seed", OPT_SEED, "N", 0, "of all that is drawn by chance (default: of the clock)", 0},
     {"json", OPT_JSON, NULL, 0, "print the result as JSON", 0},
+    {"check", OPT_CHECK, "COMMAND", 0, "run it with the arena's name whenever no server is left; it must answer 0", 0},
     {"show", OPT_SHOW, "SERVER,PROCESS,STEPS", 0, "show the first steps of a process, and do nothing", 0},
     {0},
 };
@@ -547,11 +551,20 @@ static error_t torture_parse(int key, char *arg, struct argp_state *state)
     case OPT_FRAMES:
         options->frames = number(state, "--frames", arg, 1, (1u << 28) - 1);
         return 0;
+    case OPT_SPILL:
+        options->spill = arg;
+        return 0;
+    case OPT_SPILL_SIZE:
+        options->spill_bytes = number(state, "--spill-size", arg, 1, UINT64_C(1) << 50);
+        return 0;
     case OPT_SEED:
         options->seed = number(state, "--seed", arg, 0, UINT64_MAX);
         return 0;
     case OPT_JSON:
         options->json = true;
+        return 0;
+    case OPT_CHECK:
+        options->check = arg;
         return 0;
     case OPT_SHOW:
         set_show(state, options, arg);
@@ -562,6 +575,10 @@ static error_t torture_parse(int key, char *arg, struct argp_state *state)
     case ARGP_KEY_END:
         if (options->kills == 0 && options->seconds == 0)
             options->kills = 1000;
+        if (options->spill_bytes && !options->spill)
+            argp_error(state, "--spill-size needs --spill");
+        if (options->spill && options->spill_bytes == 0)
+            options->spill_bytes = 2u << 20;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;

@@ -50,8 +50,10 @@ tools_kvshm_bench_SOURCES = \
 	tools/bench_torture.h \
 	tools/bench_torture_act.c \
 	tools/bench_torture_act.h \
+	tools/bench_torture_check.c \
 	tools/bench_torture_content.c \
 	tools/bench_torture_fork.c \
+	tools/bench_torture_gone.c \
 	tools/bench_torture_report.c \
 	tools/bench_torture_server.c \
 	tools/bench_trace.c \
