@@ -309,7 +309,7 @@ static int name_existing(struct job *j, uint32_t deepest)
     if (err)
         return err;
     if (stamp != 0) {
-        kvshm__recency_touch(kv, deepest, stamp);
+        kvshm__recency_touch(kv, deepest, stamp, kvshm__recency_now(kv));
         return KVSHM_EXISTS;
     }
     kvshm__recency_add(kv, deepest);
