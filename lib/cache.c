@@ -21,6 +21,9 @@
 #include "sys.h"
 #include "tier.h"
 
+/* Part of a hit: the compiler is to fit it to each call. */
+#define HOT inline __attribute__((always_inline))
+
 /* How often a hit is begun again whose page moved between the look and the lease. */
 #define TRIES 8
 
@@ -29,7 +32,7 @@
 
 /* ---- Checks ------------------------------------------------------------------------------------------------- */
 
-static int check_handle(kvshm *kv)
+static inline int check_handle(kvshm *kv)
 {
     if (!kv)
         return kvshm__fail(-EINVAL, "the handle is NULL");
@@ -37,7 +40,7 @@ static int check_handle(kvshm *kv)
 }
 
 /* A handle that may take leases. */
-static int check_leasing(kvshm *kv)
+static HOT int check_leasing(kvshm *kv)
 {
     if (kv->read_only)
         return kvshm__fail(KVSHM_E_READ_ONLY, "arena %s was attached with KVSHM_RDONLY: peek or copy out, or attach "
@@ -51,14 +54,14 @@ static int check_leasing(kvshm *kv)
     return 0;
 }
 
-static int check_flags(unsigned flags, unsigned known)
+static inline int check_flags(unsigned flags, unsigned known)
 {
     if (flags & ~known)
         return kvshm__fail(-EINVAL, "flags 0x%x: bits 0x%x are not known to this call", flags, flags & ~known);
     return 0;
 }
 
-static int check_prefix(const struct kvshm_prefix *prefix)
+static inline int check_prefix(const struct kvshm_prefix *prefix)
 {
     if (!prefix)
         return kvshm__fail(-EINVAL, "the prefix is NULL");
@@ -95,16 +98,21 @@ static bool moved(const kvshm *kv, const struct kvshm__walk *walk)
  * The entry of exactly this prefix; *stamp is its recency. A replacement stores the index word and then takes the old
  * page's stamp: a page without one is no entry only if its word is still the same.
  */
-static enum sight find_entry(const kvshm *kv, const struct kvshm_prefix *prefix, struct kvshm__walk *walk,
-                             uint64_t *stamp)
+static inline enum sight find_entry(const kvshm *kv, const struct kvshm_prefix *prefix, uint64_t hash,
+                                    struct kvshm__walk *walk, uint64_t *stamp)
 {
     if (prefix->tokens)
-        kvshm__index_find_prefix(kv, prefix, walk);
+        kvshm__index_find_prefix(kv, prefix, hash, walk);
     else
-        kvshm__index_find_key(kv, prefix, walk);
+        kvshm__index_find_key(kv, prefix, hash, walk);
     if (walk->deepest.record == KVSHM__NO_RECORD ||
         (walk->tokens != prefix->n && (prefix->tokens || prefix->n != 0)))
         return ABSENT;
+    if (walk->deepest.pending && prefix->tokens) {
+        kvshm__index_walk(kv, prefix, walk); /* which says what is in memory */
+        if (walk->tokens != prefix->n)
+            return MOVED;
+    }
     *stamp = stamp_of(kv, walk);
     if (*stamp == 0 && KVSHM__LOAD_ACQ(walk->deepest.at) != walk->deepest.word)
         return MOVED;
@@ -120,9 +128,10 @@ static enum sight find_entry(const kvshm *kv, const struct kvshm_prefix *prefix,
 }
 
 /* The longest cached prefix; *stamp is that of the entry that ends there, or 0. */
-static enum sight find_longest(const kvshm *kv, const struct kvshm_prefix *prefix, struct kvshm__walk *walk,
-                               uint64_t *stamp)
+static inline enum sight find_longest(const kvshm *kv, const struct kvshm_prefix *prefix, uint64_t hash,
+                                      struct kvshm__walk *walk, uint64_t *stamp)
 {
+    (void)hash;
     kvshm__index_match(kv, prefix, walk);
     if (walk->pages == 0)
         return ABSENT;
@@ -139,14 +148,15 @@ static enum sight find_longest(const kvshm *kv, const struct kvshm_prefix *prefi
     return moved(kv, walk) ? MOVED : PRESENT;
 }
 
-typedef enum sight find_fn(const kvshm *, const struct kvshm_prefix *, struct kvshm__walk *, uint64_t *);
+typedef uint64_t aim_fn(const kvshm *, const struct kvshm_prefix *);
+typedef enum sight find_fn(const kvshm *, const struct kvshm_prefix *, uint64_t, struct kvshm__walk *, uint64_t *);
 
 /* Find without a lease. ABSENT: there is none, or (walk->gave_up) that is not known. */
-static enum sight settle(const kvshm *kv, find_fn *find, const struct kvshm_prefix *prefix, struct kvshm__walk *walk,
-                   uint64_t *stamp)
+static enum sight settle(const kvshm *kv, find_fn *find, const struct kvshm_prefix *prefix, uint64_t hash,
+                         struct kvshm__walk *walk, uint64_t *stamp)
 {
     for (int i = 0; i < TRIES; i++) {
-        enum sight sight = find(kv, prefix, walk, stamp);
+        enum sight sight = find(kv, prefix, hash, walk, stamp);
         if (sight != MOVED)
             return sight;
     }
@@ -177,35 +187,43 @@ static bool child_of(const kvshm *kv, const struct kvshm__found *parent, struct 
 }
 
 /* KVSHM_TOUCH: one entry that runs through the page, since none ends there. */
-static void touch_below(const kvshm *kv, struct kvshm__found page)
+static void touch_below(const kvshm *kv, struct kvshm__found page, uint64_t now)
 {
     struct kvshm__found child;
 
     for (uint32_t i = 0; i < kv->record_count && child_of(kv, &page, &child); i++) {
         uint64_t stamp = KVSHM__LOAD(&kv->records[child.record].stamp);
         if (stamp != 0) {
-            kvshm__recency_touch(kv, child.record, stamp);
+            kvshm__recency_touch(kv, child.record, stamp, now);
             return;
         }
         page = child;
     }
 }
 
+/* A match aims at nothing; it begins at the root. */
+static uint64_t aim_at_root(const kvshm *kv, const struct kvshm_prefix *prefix)
+{
+    (void)kv, (void)prefix;
+    return 0;
+}
+
 /* What a call that leases looks for, and how it counts. */
 struct quest {
+    aim_fn *aim;
     find_fn *find;
     enum kvshm_lease_counter hits;
     enum kvshm_counter misses;
 };
-static const struct quest exact = {find_entry, KVSHM__LCNT_lookup_hits, KVSHM__CNT_lookup_misses};
-static const struct quest longest = {find_longest, KVSHM__LCNT_match_hits, KVSHM__CNT_match_misses};
+static const struct quest exact = {kvshm__index_aim, find_entry, KVSHM__LCNT_lookup_hits, KVSHM__CNT_lookup_misses};
+static const struct quest longest = {aim_at_root, find_longest, KVSHM__LCNT_match_hits, KVSHM__CNT_match_misses};
 
-static void touch(const kvshm *kv, const struct kvshm__walk *walk, uint64_t stamp, unsigned flags,
-                  struct kvshm_lease *lease)
+static inline void touch(const kvshm *kv, const struct kvshm__walk *walk, uint64_t stamp, uint64_t now, unsigned flags,
+                         struct kvshm_lease *lease)
 {
-    lease->last_used = kvshm__recency_touch(kv, walk->deepest.record, stamp);
+    lease->last_used = kvshm__recency_touch(kv, walk->deepest.record, stamp, now);
     if (stamp == 0 && (flags & KVSHM_TOUCH))
-        touch_below(kv, walk->deepest);
+        touch_below(kv, walk->deepest, now);
 }
 
 static int miss(kvshm *kv, const struct quest *quest, bool gave_up)
@@ -220,9 +238,9 @@ static int peek(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest
                 struct kvshm_lease *lease)
 {
     struct kvshm__walk walk;
-    uint64_t stamp;
+    uint64_t stamp, hash = quest->aim(kv, prefix), now = flags & KVSHM_TOUCH ? kvshm__recency_now(kv) : 0;
 
-    enum sight sight = settle(kv, quest->find, prefix, &walk, &stamp);
+    enum sight sight = settle(kv, quest->find, prefix, hash, &walk, &stamp);
     if (sight == ABSENT || (sight == PENDING && !kvshm__tier_has(kv)))
         return walk.gave_up ? miss(kv, quest, true) : KVSHM_MISS;
     lease->pending_tokens = kvshm__tier_has(kv) ? walk.pending_tokens : 0;
@@ -235,22 +253,22 @@ static int peek(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest
     lease->pages = walk.pages;
     lease->last_used = stamp;
     if (flags & KVSHM_TOUCH)
-        touch(kv, &walk, stamp, flags, lease);
+        touch(kv, &walk, stamp, now, flags, lease);
     return 0;
 }
 
 /* wanted: what of the answer is pending; its record is KVSHM__NO_RECORD: nothing. */
-static int take(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest *quest, unsigned flags,
-                struct kvshm_lease *lease, struct kvshm__found *wanted)
+static HOT int take(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest *quest, unsigned flags,
+                    struct kvshm_lease *lease, struct kvshm__found *wanted)
 {
     struct kvshm__walk walk;
-    uint64_t stamp;
+    uint64_t hash = quest->aim(kv, prefix), now = kvshm__recency_now(kv), stamp;
     uint32_t word;
 
     wanted->record = KVSHM__NO_RECORD;
 
     for (int i = 0; i < TRIES; i++) {
-        enum sight sight = quest->find(kv, prefix, &walk, &stamp);
+        enum sight sight = quest->find(kv, prefix, hash, &walk, &stamp);
         if (sight == MOVED)
             continue;
         if (sight == ABSENT || (sight == PENDING && !kvshm__tier_has(kv)))
@@ -282,7 +300,7 @@ static int take(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest
             lease->pending_tokens = walk.pending_tokens;
             *wanted = walk.wanted;
         }
-        touch(kv, &walk, stamp, flags, lease);
+        touch(kv, &walk, stamp, now, flags, lease);
         kvshm__lease_count(kv, word, quest->hits, walk.pages, walk.tokens);
         return 0;
     }
@@ -301,9 +319,9 @@ static bool wait_for_it(kvshm *kv, const struct kvshm_prefix *prefix, const stru
 {
     uint64_t began = kvshm__sys.monotonic_ns(), waited = 0;
     struct kvshm__walk walk;
-    uint64_t stamp;
+    uint64_t hash = quest->aim(kv, prefix), stamp;
 
-    while (settle(kv, quest->find, prefix, &walk, &stamp) != ABSENT && walk.pending_tokens > 0) {
+    while (settle(kv, quest->find, prefix, hash, &walk, &stamp) != ABSENT && walk.pending_tokens > 0) {
         if (waited >= limit_ns ||
             kvshm__tier_wait_for(kv, walk.wanted.record, walk.wanted.seq, limit_ns - waited) < 0)
             return false;
@@ -312,7 +330,7 @@ static bool wait_for_it(kvshm *kv, const struct kvshm_prefix *prefix, const stru
     return true;
 }
 
-static int find_and_take(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest *quest, unsigned flags,
+static HOT int find_and_take(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest *quest, unsigned flags,
                          struct kvshm_lease *lease)
 {
     uint64_t limit_ns = (flags & KVSHM_WAIT) && kvshm__tier_has(kv) ? wait_limit_ns(kv) : 0;
@@ -335,8 +353,8 @@ static int find_and_take(kvshm *kv, const struct kvshm_prefix *prefix, const str
     return outcome;
 }
 
-static int find(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest *quest, unsigned flags,
-                struct kvshm_lease *lease)
+static HOT int find(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest *quest, unsigned flags,
+                    struct kvshm_lease *lease)
 {
     int err;
 
@@ -374,7 +392,7 @@ KVSHM_API bool kvshm_contains(kvshm *kv, const struct kvshm_prefix *prefix)
 
     if (check_handle(kv) || check_prefix(prefix))
         return false;
-    enum sight sight = settle(kv, find_entry, prefix, &walk, &stamp);
+    enum sight sight = settle(kv, find_entry, prefix, kvshm__index_aim(kv, prefix), &walk, &stamp);
     return sight == PRESENT || (sight == PENDING && kvshm__tier_has(kv));
 }
 
@@ -544,10 +562,11 @@ KVSHM_API int64_t kvshm_copy_out(kvshm *kv, const struct kvshm_prefix *prefix, u
     if (n > 0 && !dst)
         return kvshm__fail(-EINVAL, "dst is NULL");
     if (kv->read_only) {
+        uint64_t hash = kvshm__index_aim(kv, prefix);
         for (int i = 0; i < TRIES && copied == 0; i++) {
             struct kvshm__walk walk;
             uint64_t stamp;
-            enum sight sight = find_entry(kv, prefix, &walk, &stamp);
+            enum sight sight = find_entry(kv, prefix, hash, &walk, &stamp);
             if (sight == MOVED)
                 continue;
             if (sight != PRESENT || first_page >= walk.pages)
@@ -759,7 +778,7 @@ KVSHM_API int kvshm_remove(kvshm *kv, const struct kvshm_prefix *prefix)
     if ((err = check_handle(kv)) || (err = check_prefix(prefix)) || (err = check_file(kv)) ||
         (err = kvshm__mend_lock(kv)))
         return err;
-    enum sight sight = find_entry(kv, prefix, &walk, &stamp);
+    enum sight sight = find_entry(kv, prefix, kvshm__index_aim(kv, prefix), &walk, &stamp);
     if (sight == PRESENT || sight == PENDING) {
         kvshm__evict_drop_entry(kv, walk.deepest.record);
         kvshm__evict_sweep_limbo(kv);
@@ -839,7 +858,10 @@ KVSHM_API int kvshm_prefetch(kvshm *kv, const struct kvshm_prefix *prefixes, siz
         err = check_prefix(&prefixes[i]);
         if (err || !kvshm__tier_has(kv))
             continue;
-        settle(kv, prefixes[i].tokens ? find_longest : find_entry, &prefixes[i], &walk, &stamp);
+        if (prefixes[i].tokens)
+            settle(kv, find_longest, &prefixes[i], 0, &walk, &stamp);
+        else
+            settle(kv, find_entry, &prefixes[i], kvshm__index_aim(kv, &prefixes[i]), &walk, &stamp);
         if (walk.pending_tokens > 0) {
             err = kvshm__tier_want(kv, walk.wanted.record, walk.wanted.seq);
             wanted++;

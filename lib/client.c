@@ -129,12 +129,10 @@ int kvshm__client_find(const kvshm *kv, uint64_t number)
     return -1;
 }
 
-int kvshm__client_in_place(const kvshm *kv)
+int kvshm__client_displaced(const kvshm *kv)
 {
     uint64_t number = KVSHM__LOAD(number_of(kv, kv->place));
 
-    if (number == kv->client)
-        return 0;
     return kvshm__fail(KVSHM_E_DAMAGED,
                        "place %u of arena %s is client %" PRIu64 "'s, and holds number %" PRIu64
                        ": what this client leases and reserves would not count; detach and attach anew",
@@ -263,6 +261,8 @@ static bool take_free_place(kvshm *kv, uint64_t *before)
             if (!kvshm__cas(number_of(kv, place), number, kv->client))
                 continue;
             kv->place = place;
+            kv->own = &kv->clients[place];
+            kv->own_leases = kv->leases + (size_t)place * kv->max_leases;
             *before = number;
             return true;
         }

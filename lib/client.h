@@ -29,11 +29,17 @@ bool kvshm__client_counts(const kvshm *kv, uint64_t number);
 /* The place in which the number stands, or -1. Another client may take the place over if the number is dead. */
 int kvshm__client_find(const kvshm *kv, uint64_t number);
 
+/* Say that another number stands in its place: KVSHM_E_DAMAGED. */
+int kvshm__client_displaced(const kvshm *kv) __attribute__((cold));
+
 /*
  * Does this writing client's number stand in its place? KVSHM_E_DAMAGED: somebody wrote over it, so its lease words and
  * reservations count for nothing, and it must take no more. Its line is that of the high mark, which a lease needs anyway.
  */
-int kvshm__client_in_place(const kvshm *kv);
+static inline int kvshm__client_in_place(const kvshm *kv)
+{
+    return KVSHM__LOAD(&kv->own->number) == kv->client ? 0 : kvshm__client_displaced(kv);
+}
 
 /* How many places are in use by the living. */
 uint32_t kvshm__client_count_alive(const kvshm *kv);

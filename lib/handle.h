@@ -56,6 +56,8 @@ struct kvshm {
     uint32_t max_leases;
     uint32_t place;               /* own place among the clients */
     uint64_t client;              /* own number; 0: read-only */
+    struct kvshm_client *own;     /* what stands in that place, and its lease words; NULL: read-only */
+    struct kvshm_lease_word *own_leases;
     bool read_only;
     bool named_fingerprint;
     bool hardware_clock;
@@ -115,7 +117,7 @@ static inline kvshm_a64 *kvshm__text(const struct kvshm *kv, uint32_t record)
 /* Own lease words. */
 static inline struct kvshm_lease_word *kvshm__own_leases(const struct kvshm *kv)
 {
-    return kv->leases + (size_t)kv->place * kv->max_leases;
+    return kv->own_leases;
 }
 
 /* Own reservation words. */

@@ -214,7 +214,20 @@ static HOT enum look look_at_word(const kvshm *kv, kvshm_a64 *at, const struct a
     return CHANGED;
 }
 
-/* Bit i: word i of the bucket has these bits of a hash. */
+/* Bit i: word i of the bucket has these bits of a hash. A hint of which words to look at: who does loads them anew. */
+#if defined(__SSE2__) && !defined(KVSHM_TSAN)
+static inline uint32_t alike(const struct kvshm_bucket *bucket, uint64_t hash)
+{
+    const __m128 *words = (const __m128 *)bucket;
+    const __m128i wanted = _mm_set1_epi32((int)hash);
+    enum { high_halves = _MM_SHUFFLE(3, 1, 3, 1) };
+    __m128i first = _mm_castps_si128(_mm_shuffle_ps(words[0], words[1], high_halves));
+    __m128i last = _mm_castps_si128(_mm_shuffle_ps(words[2], words[3], high_halves));
+    __m128i same = _mm_packs_epi32(_mm_cmpeq_epi32(first, wanted), _mm_cmpeq_epi32(last, wanted));
+
+    return (uint32_t)_mm_movemask_epi8(_mm_packs_epi16(same, _mm_setzero_si128()));
+}
+#else
 static inline uint32_t alike(const struct kvshm_bucket *bucket, uint64_t hash)
 {
     uint32_t bits = 0;
@@ -224,6 +237,7 @@ static inline uint32_t alike(const struct kvshm_bucket *bucket, uint64_t hash)
         bits |= (uint32_t)(KVSHM__LOAD((kvshm_a64 *)&bucket->word[i]) >> 32 == (uint32_t)hash) << i;
     return bits;
 }
+#endif
 
 static HOT bool find_in(const kvshm *kv, struct kvshm_bucket *bucket, const struct aim *aim, struct kvshm__found *out,
                         bool *gave_up)
@@ -401,8 +415,8 @@ static uint64_t hash_prefix(const kvshm *kv, const struct kvshm_prefix *prefix)
     return rest > 0 ? kvshm__hash_page(kv->secret, hash, prefix->tokens + (size_t)whole * m, rest) : hash;
 }
 
-/* The pages of exactly this prefix, whose hash this is. */
-static void find_whole(const kvshm *kv, uint64_t hash, const struct kvshm_prefix *prefix, struct kvshm__walk *walk)
+void kvshm__index_find_prefix(const kvshm *kv, const struct kvshm_prefix *prefix, uint64_t hash,
+                              struct kvshm__walk *walk)
 {
     *walk = (struct kvshm__walk){.deepest = {.record = KVSHM__NO_RECORD}};
 #ifdef KVSHM__WIDE
@@ -414,14 +428,14 @@ static void find_whole(const kvshm *kv, uint64_t hash, const struct kvshm_prefix
     find_prefix(kv, hash, prefix, walk, kvshm__words_equal);
 }
 
-void kvshm__index_find_prefix(const kvshm *kv, const struct kvshm_prefix *prefix, struct kvshm__walk *walk)
+uint64_t kvshm__index_aim(const kvshm *kv, const struct kvshm_prefix *prefix)
 {
-    uint64_t hash = hash_prefix(kv, prefix);
+    uint64_t hash = prefix->tokens ? hash_prefix(kv, prefix)
+                                   : kvshm__hash_key(kv->secret, prefix->adapter_id, prefix->tenant, prefix->key,
+                                                     KVSHM__KEY_DEEPEST);
 
     fetch_buckets(kv, hash);
-    find_whole(kv, hash, prefix, walk);
-    if (walk->deepest.record != KVSHM__NO_RECORD && walk->deepest.pending)
-        kvshm__index_walk(kv, prefix, walk); /* which says what is in memory */
+    return hash;
 }
 
 static bool is_named(const kvshm *kv, uint64_t hash)
@@ -473,7 +487,7 @@ static void match_whole(struct walker *w)
     if (pages == 0)
         return;
     part.n = pages * kv->page_tokens;
-    find_whole(kv, hash, &part, w->walk);
+    kvshm__index_find_prefix(kv, &part, hash, w->walk);
     if (w->walk->deepest.record != KVSHM__NO_RECORD && !w->walk->deepest.pending) {
         w->hash = hash;
         return;
@@ -503,28 +517,28 @@ void kvshm__index_match(const kvshm *kv, const struct kvshm_prefix *prefix, stru
     }
 }
 
-void kvshm__index_find_key(const kvshm *kv, const struct kvshm_prefix *prefix, struct kvshm__walk *walk)
+void kvshm__index_find_key(const kvshm *kv, const struct kvshm_prefix *prefix, uint64_t hash, struct kvshm__walk *walk)
 {
     struct kvshm__page_spec spec = {
         .parent = KVSHM__NO_RECORD,
         .adapter_id = prefix->adapter_id,
         .tenant = prefix->tenant,
         .key = prefix->key,
-        .hash = kvshm__hash_key(kv->secret, prefix->adapter_id, prefix->tenant, prefix->key, KVSHM__KEY_DEEPEST),
+        .hash = hash,
     };
+    struct aim aim = {.hash = hash, .spec = &spec};
 
-    struct aim aim = {.hash = spec.hash, .spec = &spec};
+    struct kvshm__found found;
+    bool gave_up = false;
 
-    fetch_buckets(kv, spec.hash);
-    *walk = (struct kvshm__walk){.deepest = {.record = KVSHM__NO_RECORD}};
-    if (!find(kv, &aim, &walk->deepest, &walk->gave_up))
-        return;
-    if (!kvshm__pages_shaped(kv, walk->deepest.depth, walk->deepest.length)) { /* damage */
-        walk->deepest.record = KVSHM__NO_RECORD;
-        return;
-    }
-    walk->pages = walk->deepest.depth + 1;
-    walk->tokens = walk->deepest.depth * kv->page_tokens + (walk->deepest.length & KVSHM__LENGTH);
+    if (find(kv, &aim, &found, &gave_up) && kvshm__pages_shaped(kv, found.depth, found.length)) /* else: damage */
+        *walk = (struct kvshm__walk){
+            .deepest = found,
+            .pages = found.depth + 1,
+            .tokens = found.depth * kv->page_tokens + (found.length & KVSHM__LENGTH),
+        };
+    else
+        *walk = (struct kvshm__walk){.deepest = {.record = KVSHM__NO_RECORD}, .gave_up = gave_up};
 }
 
 /* ---- With the writer lock --------------------------------------------------------------------------------- */

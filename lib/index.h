@@ -55,14 +55,18 @@ bool kvshm__index_find(const kvshm *kv, const struct kvshm__page_spec *spec, uin
 /* All pages of exactly this token prefix (the last one holds what is left over), from the root as far as found. */
 void kvshm__index_walk(const kvshm *kv, const struct kvshm_prefix *prefix, struct kvshm__walk *walk);
 
-/* The pages of exactly this token prefix, all of them or none. */
-void kvshm__index_find_prefix(const kvshm *kv, const struct kvshm_prefix *prefix, struct kvshm__walk *walk);
+/* The placement hash of a whole prefix, of tokens or by key. Its index words are being fetched from now on. */
+uint64_t kvshm__index_aim(const kvshm *kv, const struct kvshm_prefix *prefix);
+
+/* The pages of exactly this token prefix, whose hash this is, all of them or none. */
+void kvshm__index_find_prefix(const kvshm *kv, const struct kvshm_prefix *prefix, uint64_t hash,
+                              struct kvshm__walk *walk);
 
 /* Whole pages of this token prefix as far as found, then the longest partial page whose tokens are the next ones. */
 void kvshm__index_match(const kvshm *kv, const struct kvshm_prefix *prefix, struct kvshm__walk *walk);
 
-/* The deepest page of the key-only entry, whatever its length. */
-void kvshm__index_find_key(const kvshm *kv, const struct kvshm_prefix *prefix, struct kvshm__walk *walk);
+/* The deepest page of the key-only entry, whose hash this is, whatever its length. */
+void kvshm__index_find_key(const kvshm *kv, const struct kvshm_prefix *prefix, uint64_t hash, struct kvshm__walk *walk);
 
 /* ---- With the writer lock --------------------------------------------------------------------------------- */
 

@@ -360,7 +360,7 @@ static int name_existing(struct job *j, uint32_t deepest)
         return err;
     restore_from_frames(j, j->pages);
     if (stamp != 0) {
-        kvshm__recency_touch(kv, deepest, stamp);
+        kvshm__recency_touch(kv, deepest, stamp, kvshm__recency_now(kv));
         if (kv->ages)
             kvshm__recency_claim(kv, deepest, false);
         return KVSHM_EXISTS;

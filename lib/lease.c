@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lease.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include "client.h"
@@ -9,119 +8,34 @@
 /* Lease words between the first ones of two threads: lines they do not share, nor neighbours for the prefetcher. */
 #define APART 8
 
-/* A number that the living threads of a process have each for itself. */
-static inline uint64_t thread_word(void)
+uint32_t kvshm__lease_first(kvshm *kv)
 {
-#if defined(__x86_64__) && defined(__linux__)
-    uint64_t self;
-    __asm__("mov %%fs:0, %0" : "=r"(self));
-    return self;
-#else
-    return (uint64_t)pthread_self();
-#endif
-}
-
-static inline struct kvshm__hint *hint_of(kvshm *kv)
-{
-    uint64_t self = thread_word();
-
-    return &kv->hints[(self * 0x9e3779b97f4a7c15u) >> 58];
-}
-static_assert(KVSHM__HINTS == 64, "hint_of takes six bits");
-
-/* Where this thread looks first. */
-static uint32_t first_look(kvshm *kv, struct kvshm__hint *hint)
-{
-    uint32_t next1 = KVSHM__LOAD(&hint->next1);
-
-    if (next1 != 0)
-        return (next1 - 1) % kv->max_leases;
     return (uint32_t)((uint64_t)KVSHM__ADD(&kv->hint_count, 1) * APART % kv->max_leases);
 }
 
-/* Scans look at words below the high mark only: it is raised before the word is stored (L3). */
-static void raise_high(kvshm *kv, uint32_t word)
+uint32_t kvshm__lease_claim_from(kvshm *kv, uint32_t word, uint64_t value)
 {
-    kvshm_a32 *high = &kv->clients[kv->place].lease_high;
-    uint32_t seen = KVSHM__LOAD_SEQ(high);
-
-    while (seen <= word &&
-           !atomic_compare_exchange_weak_explicit(high, &seen, word + 1, memory_order_seq_cst, memory_order_relaxed))
-        ;
-}
-
-uint32_t kvshm__lease_claim(kvshm *kv, uint64_t value)
-{
-    struct kvshm_lease_word *own = kvshm__own_leases(kv);
-    struct kvshm__hint *hint = hint_of(kv);
-    uint32_t word = first_look(kv, hint);
-
     for (uint32_t i = 0; i < kv->max_leases; i++) {
-        if (KVSHM__LOAD(&own[word].word) == 0) {
-            raise_high(kv, word);
-            if (kvshm__cas(&own[word].word, 0, value)) {
-                KVSHM__STORE(&hint->next1, word + 2);
-                return word;
-            }
-        }
+        if (kvshm__lease_claim_word(kv, word, value))
+            return word;
         word = word + 1 < kv->max_leases ? word + 1 : 0;
     }
     return KVSHM__NO_WORD;
 }
 
-void kvshm__lease_drop(kvshm *kv, uint32_t word)
+void kvshm__lease_raise_high(kvshm_a32 *high, uint32_t seen, uint32_t word)
 {
-    struct kvshm_lease_word *own = &kvshm__own_leases(kv)[word];
-
-    if (KVSHM__LOAD(&own->tag_ns) != 0) {
-        KVSHM__STORE(&own->tag, 0);
-        KVSHM__STORE(&own->tag_ns, 0);
-    }
-    KVSHM__STORE_REL(&own->word, 0);
-    KVSHM__STORE(&hint_of(kv)->next1, word + 1);
+    while (seen <= word &&
+           !atomic_compare_exchange_weak_explicit(high, &seen, word + 1, memory_order_seq_cst, memory_order_relaxed))
+        ;
 }
 
-/* Still published, where and as it was found? Calls its eviction off. */
-static bool still_there(const kvshm *kv, const struct kvshm__found *found)
+bool kvshm__lease_stays(struct kvshm_record *r, uint64_t place)
 {
-    struct kvshm_record *r = &kv->records[found->record];
+    uint64_t stays = (place & ~(UINT64_C(0xf) << 28)) | (uint64_t)KVSHM__PLACE_RESIDENT << 28;
 
-    if (KVSHM__LOAD_SEQ(found->at) != found->word)
-        return false;
-    uint64_t place = KVSHM__LOAD_SEQ(&r->place);
-    if (!kvshm__place_published(place))
-        return false;
-    if (kvshm__place_state(place) == KVSHM__PLACE_LEAVING) {
-        uint64_t stays = (place & ~(UINT64_C(0xf) << 28)) | (uint64_t)KVSHM__PLACE_RESIDENT << 28;
-        if (!kvshm__cas(&r->place, place, stays) && KVSHM__LOAD_SEQ(&r->place) != stays)
-            return false;
-    }
-    return KVSHM__LOAD_ACQ(&r->seq) == found->seq;
-}
-
-enum kvshm__leased kvshm__lease_take(kvshm *kv, const struct kvshm__found *found, uint32_t *word)
-{
-    *word = kvshm__lease_claim(kv, kvshm__lease_value(found->record, found->seq));
-    if (*word == KVSHM__NO_WORD)
-        return KVSHM__LEASE_NONE_LEFT;
-    if (still_there(kv, found))
-        return KVSHM__LEASED;
-    kvshm__lease_drop(kv, *word);
-    return KVSHM__LEASE_CHANGED;
-}
-
-static void count(kvshm_a64 *counter, uint64_t n)
-{
-    KVSHM__STORE(counter, KVSHM__LOAD(counter) + n);
-}
-
-void kvshm__lease_count(kvshm *kv, uint32_t word, enum kvshm_lease_counter kind, uint32_t pages, uint32_t tokens)
-{
-    kvshm_a64 *counters = kvshm__own_leases(kv)[word].counters;
-
-    count(&counters[kind], 1);
-    count(&counters[KVSHM__LCNT_hit_pages], pages);
-    count(&counters[KVSHM__LCNT_hit_tokens], tokens);
+    return kvshm__place_state(place) == KVSHM__PLACE_LEAVING &&
+           (kvshm__cas(&r->place, place, stays) || KVSHM__LOAD_SEQ(&r->place) == stays);
 }
 
 /* ---- The scan --------------------------------------------------------------------------------------------- */

@@ -6,7 +6,6 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
-#include <x86intrin.h>
 #endif
 
 #define CHILDREN 4
@@ -29,13 +28,6 @@ bool kvshm__recency_hardware(void)
     /* Advanced power management, EDX bit 8: the time-stamp counter is invariant. It counts at 1 GHz and more. */
     return __get_cpuid(0x80000007, &a, &b, &c, &d) && (d & 1u << 8);
 }
-
-/* The fence keeps it from being read before what the caller did earlier. */
-static uint64_t counter(void)
-{
-    _mm_lfence();
-    return __rdtsc();
-}
 #elif defined(__aarch64__)
 bool kvshm__recency_hardware(void)
 {
@@ -44,41 +36,12 @@ bool kvshm__recency_hardware(void)
     __asm__("mrs %0, cntfrq_el0" : "=r"(hz));
     return hz >= 100000000u;
 }
-
-static uint64_t counter(void)
-{
-    uint64_t t;
-
-    __asm__ volatile("isb; mrs %0, cntvct_el0" : "=r"(t) : : "memory");
-    return t;
-}
 #else
 bool kvshm__recency_hardware(void)
 {
     return false;
 }
-
-static uint64_t counter(void)
-{
-    return 0;
-}
 #endif
-
-uint64_t kvshm__recency_now(const kvshm *kv)
-{
-    return kv->hardware_clock ? counter() : KVSHM__ADD(&kv->header->clock, 1) + 1;
-}
-
-uint64_t kvshm__recency_touch(const kvshm *kv, uint32_t record, uint64_t seen)
-{
-    if (seen == 0)
-        return 0;
-    uint64_t now = kvshm__recency_now(kv);
-    if (now <= seen || !atomic_compare_exchange_strong_explicit(&kv->records[record].stamp, &seen, now,
-                                                                memory_order_relaxed, memory_order_relaxed))
-        return seen;
-    return now;
-}
 
 /* When an entry was used last, or a page restored, which is kept for a while; 0: it is neither. */
 static uint64_t key_of(const kvshm *kv, uint32_t record)

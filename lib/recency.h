@@ -6,6 +6,11 @@
  * the processor's invariant counter, which all cores of a host share, so no line is shared for it; where there is
  * none, or it is coarser than 10 ns, a counter in the header.
  *
+ * (R3) A use is stamped with a time that is read inside its call, behind a fence: what came before the call was over
+ * by then. So where calls follow one another their stamps do too, wherever in the call the time is read. A hit reads
+ * it before it looks at the index: there the fence waits for nothing that takes long. Of uses of one entry at the same
+ * time one stands: a touch that finds a later stamp, or another one than it saw, leaves it.
+ *
  * The order is kept in a min-heap of recorded stamps that only writers touch (R1: a recorded stamp is never later
  * than the entry's own, since stamps only grow). The root is the oldest if its recorded stamp is its own; if not, it
  * is recorded anew and sinks. So what is found is the true oldest, and each use costs at most one such step, at an
@@ -18,17 +23,47 @@
 #ifndef KVSHM_RECENCY_H
 #define KVSHM_RECENCY_H
 
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
+
 #include "pages.h"
 
 /* Has this processor an invariant counter of at least 100 MHz that all its cores share? */
 bool kvshm__recency_hardware(void);
 
-/* A stamp: later than all given before it on this host. */
-uint64_t kvshm__recency_now(const kvshm *kv);
+/* The hardware's counter. The fence keeps it from being read before what the caller did earlier (R3). */
+static inline uint64_t kvshm__recency_counter(void)
+{
+#if defined(__x86_64__)
+    _mm_lfence();
+    return __rdtsc();
+#elif defined(__aarch64__)
+    uint64_t t;
 
-/* A use of the entry whose stamp was seen; nothing if it is 0 or has changed since. The stamp it has then (0: removed
-   meanwhile). Any thread, no lock. */
-uint64_t kvshm__recency_touch(const kvshm *kv, uint32_t record, uint64_t seen);
+    __asm__ volatile("isb; mrs %0, cntvct_el0" : "=r"(t) : : "memory");
+    return t;
+#else
+    return 0;
+#endif
+}
+
+/* A stamp: later than all given before it on this host. */
+static inline uint64_t kvshm__recency_now(const kvshm *kv)
+{
+    return kv->hardware_clock ? kvshm__recency_counter() : KVSHM__ADD(&kv->header->clock, 1) + 1;
+}
+
+/* A use, at the time now, of the entry whose stamp was seen; nothing if that is 0, not earlier, or has changed since.
+   The stamp it has then (0: removed meanwhile). Any thread, no lock. */
+static inline uint64_t kvshm__recency_touch(const kvshm *kv, uint32_t record, uint64_t seen, uint64_t now)
+{
+    if (seen == 0 || now <= seen ||
+        !atomic_compare_exchange_strong_explicit(&kv->records[record].stamp, &seen, now, memory_order_relaxed,
+                                                 memory_order_relaxed))
+        return seen;
+    return now;
+}
 
 /* ---- With the writer lock --------------------------------------------------------------------------------- */
 

@@ -50,12 +50,12 @@ KVSHM_API uint64_t kvshm_hash_tokens(const uint32_t *tokens, size_t n)
 
 /* ---- Placement ---------------------------------------------------------------------------------------------- */
 
-/* Words of the secret: the first 16 are the key of blocks, the rest of mixing. */
-static uint64_t key_word(const uint8_t *secret, uint32_t i)
+/* Words of a key, or of the secret: there the first 16 are the key of blocks, the rest of mixing. */
+static inline uint64_t key_word(const uint8_t *key, uint32_t i)
 {
     uint64_t word;
 
-    memcpy(&word, secret + 8 * i, sizeof(word));
+    memcpy(&word, key + 8 * i, sizeof(word));
     return word;
 }
 static_assert(KVSHM__SECRET_BYTES == 24 * sizeof(uint64_t), "16 words of blocks, 8 of mixing");
@@ -178,11 +178,8 @@ void kvshm__hash_pages(const uint8_t *secret, uint64_t parent, const uint32_t *t
 uint64_t kvshm__hash_key(const uint8_t *secret, uint64_t adapter_id, uint64_t tenant, const uint8_t *key,
                          uint32_t position)
 {
-    uint64_t in[KVSHM_KEY_BYTES / 8];
-
-    memcpy(in, key, sizeof(in));
-    return finish(fx_mix(in[0] ^ key_word(secret, 0), in[1] ^ key_word(secret, 1)) +
-                  fx_mix(in[2] ^ key_word(secret, 2), in[3] ^ key_word(secret, 3)) +
+    return finish(fx_mix(key_word(key, 0) ^ key_word(secret, 0), key_word(key, 1) ^ key_word(secret, 1)) +
+                  fx_mix(key_word(key, 2) ^ key_word(secret, 2), key_word(key, 3) ^ key_word(secret, 3)) +
                   fx_mix(adapter_id ^ key_word(secret, 4), tenant ^ key_word(secret, 5)) +
                   fx_mix(position ^ key_word(secret, 6), key_word(secret, 7)));
 }

@@ -202,7 +202,8 @@ START_TEST(test_found_by_the_whole_identity)
     ck_assert(finds(kv, &other, false, child));
     ck_assert(!kvshm__index_find(kv, &other, KVSHM__LOAD(&kv->records[a].seq) + 2, false, &found,
                                  &gave_up));
-    KVSHM__STORE(&kv->records[child].parent1, child + 1); /* the sequence of one, the number of another */
+    KVSHM__STORE(&kv->records[child].parent1,
+                 child + 1); /* the sequence of one, the number of another */
     ck_assert(!finds(kv, &other, true, 0));
     KVSHM__STORE(&kv->records[child].parent1, a + 1);
     other = spec_of(child, tokens_a, 4, 77);
@@ -251,10 +252,10 @@ START_TEST(test_of_a_key_the_end_is_found)
     ck_assert(finds(kv, &spec, false, end));
     spec.hash = KVSHM__LOAD(&kv->records[above].hash);
     ck_assert(!finds(kv, &spec, false, 0));
-    kvshm__index_find_key(kv, &key, &walk);
+    kvshm__index_find_key(kv, &key, kvshm__index_aim(kv, &key), &walk);
     ck_assert_uint_eq(walk.pages, 3);
     KVSHM__STORE(&kv->records[end].depth, kv->record_count);
-    kvshm__index_find_key(kv, &key, &walk);
+    kvshm__index_find_key(kv, &key, kvshm__index_aim(kv, &key), &walk);
     ck_assert_uint_eq(walk.deepest.record, KVSHM__NO_RECORD);
     ck_assert(!kvshm_contains(kv, &key));
     ts_detach(kv);
@@ -290,7 +291,8 @@ static uint64_t hash_of(const kvshm *kv, const struct kvshm_prefix *prefix)
     uint64_t hash = kvshm__hash_root(kv->secret, prefix->adapter_id, prefix->tenant);
 
     for (uint32_t i = 0; i < prefix->n; i += 4)
-        hash = kvshm__hash_page(kv->secret, hash, prefix->tokens + i, prefix->n - i < 4 ? prefix->n - i : 4);
+        hash = kvshm__hash_page(kv->secret, hash, prefix->tokens + i,
+                                prefix->n - i < 4 ? prefix->n - i : 4);
     return hash;
 }
 

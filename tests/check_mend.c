@@ -471,7 +471,7 @@ static bool is_ordered(kvshm *kv, const struct in_entry *entry)
     if (order.prefix.tokens)
         kvshm__index_walk(kv, &order.prefix, &walk);
     else
-        kvshm__index_find_key(kv, &order.prefix, &walk);
+        kvshm__index_find_key(kv, &order.prefix, kvshm__index_aim(kv, &order.prefix), &walk);
     return walk.deepest.record == entry->record &&
            (order.deed == REPLACE || walk.tokens == order.prefix.n);
 }

@@ -89,7 +89,7 @@ static int64_t find_key(kvshm *kv, const struct kvshm_prefix *prefix, struct kvs
 {
     struct kvshm__walk walk;
 
-    kvshm__index_find_key(kv, prefix, &walk);
+    kvshm__index_find_key(kv, prefix, kvshm__index_aim(kv, prefix), &walk);
     lease->tokens = walk.tokens;
     lease->pages = walk.pages;
     return walk.deepest.record != KVSHM__NO_RECORD ? 0 : KVSHM_MISS;

@@ -87,19 +87,20 @@ START_TEST(test_touch_moves_on_only_what_was_seen)
     kvshm_a64 *stamp = &kv->records[3].stamp;
     uint64_t later;
 
-    ck_assert_uint_eq(kvshm__recency_touch(kv, 3, 0), 0);
+    ck_assert_uint_eq(kvshm__recency_touch(kv, 3, 0, kvshm__recency_now(kv)), 0);
     ck_assert_uint_eq(KVSHM__LOAD(stamp), 0);
     KVSHM__STORE(stamp, 5);
-    later = kvshm__recency_touch(kv, 3, 5);
+    later = kvshm__recency_touch(kv, 3, 5, kvshm__recency_now(kv));
     ck_assert_uint_gt(later, 5);
     ck_assert_uint_eq(KVSHM__LOAD(stamp), later);
-    ck_assert_uint_eq(kvshm__recency_touch(kv, 3, 5), later); /* used meanwhile: that use stands */
+    ck_assert_uint_eq(kvshm__recency_touch(kv, 3, 5, kvshm__recency_now(kv)),
+                      later); /* used meanwhile: that use stands */
     ck_assert_uint_eq(KVSHM__LOAD(stamp), later);
     KVSHM__STORE(stamp, UINT64_MAX);
-    ck_assert_uint_eq(kvshm__recency_touch(kv, 3, UINT64_MAX), UINT64_MAX);
+    ck_assert_uint_eq(kvshm__recency_touch(kv, 3, UINT64_MAX, kvshm__recency_now(kv)), UINT64_MAX);
     ck_assert_uint_eq(KVSHM__LOAD(stamp), UINT64_MAX);
     KVSHM__STORE(stamp, 0);
-    ck_assert_uint_eq(kvshm__recency_touch(kv, 3, later),
+    ck_assert_uint_eq(kvshm__recency_touch(kv, 3, later, kvshm__recency_now(kv)),
                       0); /* removed meanwhile: it does not come back */
     ck_assert_uint_eq(KVSHM__LOAD(stamp), 0);
     ts_detach(kv);
@@ -200,7 +201,7 @@ START_TEST(test_oldest_is_that_of_a_plain_list)
         uint64_t what = ts_random(&chance, 100);
 
         if (what < 50 && where[record] != OUT) {
-            kvshm__recency_touch(kv, record, stamp_of(kv, record));
+            kvshm__recency_touch(kv, record, stamp_of(kv, record), kvshm__recency_now(kv));
         } else if (what < 75 && where[record] == OUT) {
             kvshm__recency_add(kv, record);
             where[record] = IN;
@@ -241,7 +242,7 @@ START_TEST(test_r1_recorded_stamps_are_corrected_when_asked)
     kvshm__recency_add(kv, 1);
     kvshm__recency_add(kv, 2);
     first = KVSHM__LOAD(&kv->heap[0].stamp);
-    kvshm__recency_touch(kv, 1, first);
+    kvshm__recency_touch(kv, 1, first, kvshm__recency_now(kv));
     ck_assert_uint_eq(KVSHM__LOAD(&kv->heap[0].stamp), first);
     ck_assert_uint_eq(kvshm__recency_oldest(kv, &stamp), 2);
     kvshm__recency_remove(kv, 2);

@@ -145,25 +145,27 @@ START_TEST(test_g4_marks)
     uint64_t client;
 
     lock();
-    struct kvshm__slots_mark none = kvshm__slots_mark(kv);
-    ck_assert(kvshm__slots_passed(kv, &none, &client));
+    uint64_t none = kvshm__slots_mark(kv);
+    ck_assert(kvshm__slots_passed(kv, none, &client));
     kvshm__slots_begin(kv, KVSHM__BATCH_WRITING);
-    ck_assert(kvshm__slots_passed(kv, &none, &client));
+    ck_assert(kvshm__slots_passed(kv, none, &client));
     uint32_t slot = kvshm__slots_take(kv, record[0]);
     kvshm__slots_drop(kv, record[0]);
-    struct kvshm__slots_mark mark = kvshm__slots_mark(kv);
-    ck_assert(!kvshm__slots_passed(kv, &mark, &client));
+    uint64_t mark = kvshm__slots_mark(kv);
+    ck_assert(!kvshm__slots_passed(kv, mark, &client));
     ck_assert_uint_eq(client, kv->client);
     ck_assert(!kvshm__slots_settle(kv, slot, 5, 0));
     kvshm__slots_end(kv, KVSHM__BATCH_WRITING);
-    struct kvshm__slots_mark second = kvshm__slots_mark(kv);
-    ck_assert(!kvshm__slots_passed(kv, &second, &client));
+    ck_assert(!kvshm__slots_passed(kv, mark, &client)); /* what was removed while it was written is doomed since */
+    uint64_t second = kvshm__slots_mark(kv);
+    ck_assert(!kvshm__slots_passed(kv, second, &client));
     ck_assert_uint_eq(client, 0); /* doomed still */
-    kvshm__slots_begin(kv, KVSHM__BATCH_ERASING);
     ck_assert_uint_eq(kvshm__slots_claim(kv, claimed, 2), 1);
+    ck_assert(!kvshm__slots_passed(kv, second, &client)); /* claimed is not erased */
     kvshm__slots_erased(kv, claimed, 1, true);
     kvshm__slots_end(kv, KVSHM__BATCH_ERASING);
-    ck_assert(kvshm__slots_passed(kv, &second, &client));
+    ck_assert(kvshm__slots_passed(kv, second, &client));
+    ck_assert(kvshm__slots_passed(kv, mark, &client));
     unlock();
 }
 END_TEST

@@ -144,9 +144,9 @@ static int restore(kvshm *kv, unsigned i)
     int code = 0;
 
     if (prefix.tokens)
-        kvshm__index_find_prefix(kv, &prefix, &walk);
+        kvshm__index_find_prefix(kv, &prefix, kvshm__index_aim(kv, &prefix), &walk);
     else
-        kvshm__index_find_key(kv, &prefix, &walk);
+        kvshm__index_find_key(kv, &prefix, kvshm__index_aim(kv, &prefix), &walk);
     if (walk.deepest.record == KVSHM__NO_RECORD)
         return 0;
     while ((code = kvshm__batch_restore(&batch, walk.deepest.record, walk.deepest.seq, true)) == 1)

@@ -283,7 +283,7 @@ uint32_t in_record(kvshm *kv, const struct kvshm_prefix *prefix)
     if (prefix->tokens)
         kvshm__index_walk(kv, prefix, &walk);
     else
-        kvshm__index_find_key(kv, prefix, &walk);
+        kvshm__index_find_key(kv, prefix, kvshm__index_aim(kv, prefix), &walk);
     ck_assert_uint_ne(walk.deepest.record, KVSHM__NO_RECORD);
     return walk.deepest.record;
 }
