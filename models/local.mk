@@ -11,9 +11,12 @@ EXTRA_DIST += \
 	models/check \
 	models/clear.pml \
 	models/copy.pml \
+	models/epochs.pml \
 	models/fork.pml \
 	models/index.pml \
 	models/join.pml \
 	models/lease.pml \
 	models/limbo.pml \
+	models/restore.pml \
+	models/slots.pml \
 	models/writer.pml

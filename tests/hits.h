@@ -26,32 +26,42 @@ static inline struct kvshm_prefix hits_prompt(uint32_t *tokens, uint32_t number)
     return prefix;
 }
 
-/* An arena of prompts that share their first two pages, and as many key-only entries. */
-static inline bool hits_make(const char *name, kvshm **kv)
+/* Prompts that share their first two pages, and as many key-only entries. */
+static inline bool hits_fill(kvshm *kv)
 {
-    struct kvshm_config config;
     uint32_t tokens[HITS_TOKENS];
 
-    kvshm_config_init(&config);
-    config.geometry.page_tokens = 4;
-    config.geometry.page_bytes = 64;
-    config.frames = 1024;
-    if (kvshm_create(name, &config, 0, kv) != 0)
-        return false;
     for (uint32_t i = 0; i < 2 * HITS_PROMPTS; i++) {
         struct kvshm_prefix prefix = hits_prompt(tokens, i / 2);
         struct kvshm_reservation r;
 
         if (i % 2)
             kvshm_prefix_init_hash(&prefix, 0, 0, i / 2, HITS_TOKENS);
-        if (kvshm_reserve(*kv, 8, 0, &r) != 0)
+        if (kvshm_reserve(kv, 8, 0, &r) != 0)
             return false;
         for (uint32_t page = 0; page < 8; page++)
             memset(kvshm_reservation_page(&r, page), (int)page, 64);
-        if (kvshm_insert(*kv, &prefix, NULL, &r, 0) != 0)
+        if (kvshm_insert(kv, &prefix, NULL, &r, 0) != 0)
             return false;
     }
     return true;
+}
+
+static inline void hits_configure(struct kvshm_config *config)
+{
+    kvshm_config_init(config);
+    config->geometry.page_tokens = 4;
+    config->geometry.page_bytes = 64;
+    config->frames = 1024;
+}
+
+/* An arena of these. */
+static inline bool hits_make(const char *name, kvshm **kv)
+{
+    struct kvshm_config config;
+
+    hits_configure(&config);
+    return kvshm_create(name, &config, 0, kv) == 0 && hits_fill(*kv);
 }
 
 /* Lookups of tokens, lookups of keys, and matches of longer prompts in turn; reads a byte of each page. */

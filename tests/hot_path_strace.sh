@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# A hit makes no system call: hits of all kinds between two marks, seen by strace.
+# A hit makes no system call: hits of all kinds between two marks, seen by strace. Also while other threads of the process
+# move pages to a spill file and back.
 
 set -u
 : "${abs_top_builddir:?}"
@@ -16,7 +17,7 @@ fi
 ASAN_OPTIONS=detect_leaks=0
 export ASAN_OPTIONS
 
-# between ARGUMENTS: system calls between the marks, or what went wrong.
+# between ARGUMENTS: system calls of the thread that makes the marks, between them, or what went wrong.
 between()
 {
     strace -f -o "$TMPDIR/trace" "$abs_top_builddir/tests/hot_path" "$@" >"$TMPDIR/said" 2>&1 || {
@@ -24,8 +25,9 @@ between()
         echo "hot_path failed"
         return
     }
-    awk '/getsid\(/ { marks++; next }
-        marks == 1 { calls++; print > "/dev/stderr" }
+    awk '/getsid resumed/ { next }
+        /getsid\(/ { marks++; thread = $1; next }
+        marks == 1 && $1 == thread { calls++; print > "/dev/stderr" }
         END { if (marks == 2) print calls + 0; else print "marks: " marks + 0 }' "$TMPDIR/trace"
 }
 
@@ -39,6 +41,13 @@ result()
     fi
 }
 
-echo "1..2"
+echo "1..4"
 result 1 "100000 hits make no system call" "$(between 100000)" 0
 result 2 "a system call between the marks is seen" "$(between 10 noise 2>"$TMPDIR/seen")" 1
+result 3 "hits beside a tier that writes and reads make no system call" "$(between 20000 tier "$TMPDIR/spill")" 0
+if awk '/getsid\(/ { marks++; thread = $1; next } marks == 1 && $1 != thread { found = 1 } END { exit !found }' \
+    "$TMPDIR/trace"; then
+    echo "ok 4 - those of the tier are seen"
+else
+    echo "not ok 4 - those of the tier are seen"
+fi
