@@ -175,15 +175,17 @@ int kvshm__batch_erase(struct kvshm__batch *b)
 static int claim_header(kvshm *kv, uint32_t record, uint64_t seq, struct kvshm_slot_header *header)
 {
     struct kvshm_record *r = &kv->records[record];
-    bool entry = KVSHM__LOAD(&r->stamp) != 0;
+    uint32_t wanted = KVSHM__LOAD(&r->stamp) != 0 ? KVSHM__SLOT_ENTRY : 0;
 
     if (KVSHM__LOAD(&r->seq) != seq || KVSHM__LOAD(&r->epoch) != (uint32_t)KVSHM__LOAD(&kv->header->epoch))
         return 0;
+    if (kvshm__slots_rewritten(kv, record))
+        kvshm__slots_sweep(kv); /* by somebody who may have died */
     if (kvshm__slots_writer(kv, record) != 0 || kvshm__slots_rewritten(kv, record))
         return -EAGAIN;
     if (!kvshm__slots_whole(kv, record))
         return 0;
-    if (entry == ((kvshm__slots_flags(kv, record) & KVSHM__SLOT_ENTRY) != 0))
+    if ((kvshm__slots_flags(kv, record) & (KVSHM__SLOT_ENTRY | KVSHM__SLOT_UNSURE)) == wanted)
         return 0;
     kvshm__slots_begin(kv, KVSHM__BATCH_ERASING);
     kvshm__slots_rewrite(kv, record);

@@ -329,7 +329,7 @@ static bool drop_batch(kvshm *kv, uint64_t n)
  */
 static bool leave(kvshm *kv, uint32_t record, uint64_t stamp)
 {
-    if (kvshm__slots_unnamed(kv, record) || (!kvshm__slots_written(kv, record) && !has_child(kv, record, false)))
+    if (!kvshm__slots_written(kv, record) || kvshm__slots_unnamed(kv, record))
         return false;
     kvshm__recency_give_up(kv, record);
     part_upwards(kv, record, stamp);

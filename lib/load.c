@@ -17,6 +17,7 @@
 /* All valid headers of the epoch, in one piece of memory, and the pages that they have become. */
 struct loading {
     kvshm *kv;
+    const struct kvshm__spill_file *file;
     uint64_t epoch;
     char *headers;         /* header_bytes each */
     uint64_t header_bytes;
@@ -233,8 +234,17 @@ static void load_pages(struct loading *l)
     }
 }
 
+/* Something may come below the page later: then the file has to know that an entry ends here, or it would be none. */
+static void name_in_file(struct loading *l, struct kvshm_slot_header *h)
+{
+    h->flags |= KVSHM__SLOT_ENTRY;
+    kvshm__slot_seal(l->file, h);
+    if (kvshm__spill_header_write(l->file, h) == 0)
+        KVSHM__STORE(&l->kv->slots[h->slot].flags, h->flags);
+}
+
 /* An entry ends at the page, or nothing is below it; the longest unused are named first. */
-static void name_entry(struct loading *l, uint32_t record, const struct kvshm_slot_header *h, uint64_t stamp)
+static void name_entry(struct loading *l, uint32_t record, struct kvshm_slot_header *h, uint64_t stamp)
 {
     kvshm *kv = l->kv;
     bool entry = (h->flags & KVSHM__SLOT_ENTRY) != 0;
@@ -245,6 +255,8 @@ static void name_entry(struct loading *l, uint32_t record, const struct kvshm_sl
         kvshm__evict_take_away(kv, record);
         return;
     }
+    if (!entry)
+        name_in_file(l, h);
     KVSHM__STORE(&kv->records[record].policy, stamp);
     KVSHM__STORE_REL(&kv->records[record].stamp, stamp);
     kvshm__recency_give_up(kv, record);
@@ -255,7 +267,7 @@ static void name_entries(struct loading *l)
 {
     qsort(l->order, l->count, sizeof(*l->order), by_stamp);
     for (uint64_t i = 0; i < l->count; i++) {
-        const struct kvshm_slot_header *h = header_at(l, l->order[i]);
+        struct kvshm_slot_header *h = header_at(l, l->order[i]);
         if (l->records[l->order[i]] != 0)
             name_entry(l, l->records[l->order[i]] - 1, h, i + 1);
     }
@@ -308,7 +320,7 @@ struct sizes {
 
 int kvshm__load(kvshm *kv, const struct kvshm__spill_file *file)
 {
-    struct loading l = {.kv = kv, .epoch = KVSHM__LOAD(&kv->header->epoch)};
+    struct loading l = {.kv = kv, .file = file, .epoch = KVSHM__LOAD(&kv->header->epoch)};
     uint64_t slots = file->shape.slots, ids = power_of_two(2 * slots);
     struct sizes size = {
         .headers = slots * file->shape.header_stride,

@@ -197,6 +197,7 @@ void kvshm__slots_rewrite(kvshm *kv, uint32_t record)
     uint32_t slot = kvshm__slot_number(slot_word_of(kv, record));
 
     KVSHM__STORE(&kv->slots[slot].record, record);
+    KVSHM__STORE(&kv->slots[slot].flags, KVSHM__LOAD(&kv->slots[slot].flags) | KVSHM__SLOT_UNSURE);
     set_owner(kv, slot, owned_by_us(kv, KVSHM__OWNER_WRITING));
 }
 

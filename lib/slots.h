@@ -90,6 +90,9 @@ void kvshm__slots_fail(kvshm *kv, uint32_t slot);
 void kvshm__slots_load(kvshm *kv, uint32_t record, uint32_t slot, uint64_t sum, uint32_t flags);
 void kvshm__slots_refuse(kvshm *kv, uint32_t slot);
 
+/* Whoever wrote the header anew has died over it: it says that an entry ends there, or does not. */
+#define KVSHM__SLOT_UNSURE 0x80000000u
+
 /* The flags of the header in the page's slot. */
 static inline uint32_t kvshm__slots_flags(const kvshm *kv, uint32_t record)
 {
@@ -102,7 +105,7 @@ static inline uint32_t kvshm__slots_flags(const kvshm *kv, uint32_t record)
 static inline bool kvshm__slots_unnamed(const kvshm *kv, uint32_t record)
 {
     return kvshm__slots_written(kv, record) && KVSHM__LOAD(&kv->records[record].stamp) != 0 &&
-           !(kvshm__slots_flags(kv, record) & KVSHM__SLOT_ENTRY);
+           (kvshm__slots_flags(kv, record) & (KVSHM__SLOT_ENTRY | KVSHM__SLOT_UNSURE)) != KVSHM__SLOT_ENTRY;
 }
 
 /*

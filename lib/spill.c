@@ -324,6 +324,10 @@ void kvshm__spill_lost(kvshm *kv, uint32_t slot)
     kvshm__slots_fail(kv, slot);
     if (its && kvshm__place_pending(KVSHM__LOAD(&kv->records[record].place)))
         give_up_below(kv, record);
+    else if (its && KVSHM__LOAD(&kv->records[record].stamp) != 0) { /* to be written again */
+        kvshm__recency_claim(kv, record, false);
+        kvshm__ages_append(kv, record, KVSHM__AGES_UNWRITTEN);
+    }
 }
 
 static void unclaim(kvshm *kv, const struct kvshm__move *move)

@@ -154,6 +154,8 @@ static void check_claim(struct look *l, uint32_t record)
         return;
     if (!in_heap && !(l->lists[record] & IN_LEFT))
         audit_found(l, "record %u is an entry, in no heap and in no list (R3)", record);
+    if (!in_heap && !kvshm__slots_whole(kv, record))
+        audit_found(l, "record %u has left memory, and is not in the file", record);
     if (in_heap && !kvshm__slots_whole(kv, record) && !(l->lists[record] & IN_UNWRITTEN))
         audit_found(l, "record %u is in memory alone, and nobody is to write it", record);
 }

@@ -955,7 +955,7 @@ TIER = [
       'check_tier_mend:test_a_client_dies',
       'An entry whose page stays under another is back after a start.', tries=6),
     M('leave-without-a-name-in-the-file',
-      ('evict.c', 'if (kvshm__slots_unnamed(kv, record) || (', 'if ((', ),
+      ('evict.c', '!kvshm__slots_written(kv, record) || kvshm__slots_unnamed(kv, record))', '!kvshm__slots_written(kv, record))'),
       'check_tier_mend:test_a_client_dies',
       'An entry that was named after its page was written leaves memory, and is lost at a start.', tries=6),
     M('mend-parting-pages-without-a-frame',
