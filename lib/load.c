@@ -122,17 +122,18 @@ static bool spec_of(const struct loading *l, const struct kvshm_slot_header *h, 
     return true;
 }
 
-/* Token pages of one identity are one. The end of a key is looked for as the end of any filling of it. */
-static bool is_there(const kvshm *kv, const struct kvshm__page_spec *spec)
+/* The record of such a page; KVSHM__NO_RECORD: none is loaded. The end of a key is looked for as the end of any filling of it. */
+static uint32_t find_page(const kvshm *kv, const struct kvshm__page_spec *spec)
 {
     struct kvshm__page_spec any = *spec;
-    struct kvshm__found found;
+    struct kvshm__found found = {.record = KVSHM__NO_RECORD};
     bool gave_up;
 
     if (spec->length & KVSHM__KEY_END)
         any.parent = KVSHM__NO_RECORD;
     uint64_t parent_seq = any.parent == KVSHM__NO_RECORD ? 0 : KVSHM__LOAD(&kv->records[any.parent].seq);
-    return kvshm__index_find(kv, &any, parent_seq, true, &found, &gave_up);
+    kvshm__index_find(kv, &any, parent_seq, true, &found, &gave_up);
+    return found.record;
 }
 
 static bool load_page(struct loading *l, uint64_t number)
@@ -141,10 +142,15 @@ static bool load_page(struct loading *l, uint64_t number)
     const struct kvshm_slot_header *h = header_at(l, number);
     struct kvshm__page_spec spec;
 
-    if (record_of(l, h->page_id) != KVSHM__NO_RECORD || !spec_of(l, h, &spec) || is_there(kv, &spec))
+    if (record_of(l, h->page_id) != KVSHM__NO_RECORD || !spec_of(l, h, &spec))
         return false;
+    uint32_t record = find_page(kv, &spec);
+    if (record != KVSHM__NO_RECORD) { /* token pages of one identity are one: what stands below this one stands below that */
+        l->records[find_id(l, h->page_id)] = is_key(h) ? 0 : record + 1;
+        return false;
+    }
     kvshm_a64 *word = kvshm__index_empty(kv, spec.hash);
-    uint32_t record = word ? kvshm__pages_take(kv) : KVSHM__NO_RECORD;
+    record = word ? kvshm__pages_take(kv) : KVSHM__NO_RECORD;
     if (record == KVSHM__NO_RECORD)
         return false;
     uint64_t last_id = KVSHM__LOAD(&kv->header->next_page_id);
@@ -173,7 +179,7 @@ static bool is_filled(const kvshm *kv, const struct kvshm_slot_header *end)
     };
 
     spec.hash = kvshm__hash_key(kv->secret, spec.adapter_id, spec.tenant, spec.key, KVSHM__KEY_DEEPEST);
-    return is_there(kv, &spec);
+    return find_page(kv, &spec) != KVSHM__NO_RECORD;
 }
 
 /* The filling of a key that ends here, if all of it is in the file, and no later one is. */
@@ -234,9 +240,21 @@ static void load_pages(struct loading *l)
     }
 }
 
-/* Something may come below the page later: then the file has to know that an entry ends here, or it would be none. */
-static void name_in_file(struct loading *l, struct kvshm_slot_header *h)
+static int by_slot(const void *slot, const void *header)
 {
+    uint64_t one = *(const uint64_t *)slot, other = ((const struct kvshm_slot_header *)header)->slot;
+
+    return one < other ? -1 : one > other;
+}
+
+/* Something may come below the page later: then the file has to know that an entry ends here, or it would be none. */
+static void name_in_file(struct loading *l, uint32_t record)
+{
+    uint64_t slot = kvshm__slot_number(KVSHM__LOAD(&l->kv->records[record].slot));
+    struct kvshm_slot_header *h = bsearch(&slot, l->headers, l->count, l->header_bytes, by_slot); /* as they were swept */
+
+    if (!h || (h->flags & KVSHM__SLOT_ENTRY))
+        return;
     h->flags |= KVSHM__SLOT_ENTRY;
     kvshm__slot_seal(l->file, h);
     if (kvshm__spill_header_write(l->file, h) == 0)
@@ -244,7 +262,7 @@ static void name_in_file(struct loading *l, struct kvshm_slot_header *h)
 }
 
 /* An entry ends at the page, or nothing is below it; the longest unused are named first. */
-static void name_entry(struct loading *l, uint32_t record, struct kvshm_slot_header *h, uint64_t stamp)
+static void name_entry(struct loading *l, uint32_t record, const struct kvshm_slot_header *h, uint64_t stamp)
 {
     kvshm *kv = l->kv;
     bool entry = (h->flags & KVSHM__SLOT_ENTRY) != 0;
@@ -255,8 +273,7 @@ static void name_entry(struct loading *l, uint32_t record, struct kvshm_slot_hea
         kvshm__evict_take_away(kv, record);
         return;
     }
-    if (!entry)
-        name_in_file(l, h);
+    name_in_file(l, record);
     KVSHM__STORE(&kv->records[record].policy, stamp);
     KVSHM__STORE_REL(&kv->records[record].stamp, stamp);
     kvshm__recency_give_up(kv, record);
@@ -267,7 +284,7 @@ static void name_entries(struct loading *l)
 {
     qsort(l->order, l->count, sizeof(*l->order), by_stamp);
     for (uint64_t i = 0; i < l->count; i++) {
-        struct kvshm_slot_header *h = header_at(l, l->order[i]);
+        const struct kvshm_slot_header *h = header_at(l, l->order[i]);
         if (l->records[l->order[i]] != 0)
             name_entry(l, l->records[l->order[i]] - 1, h, i + 1);
     }
