@@ -17,7 +17,7 @@ kvshm-bench --help | sed -n '/^ *Commands:/,/^$/s/^  \([a-z]\{1,\}\) .*/\1/p' >"
 sed -n 's/^\.Ss //p' "$page" >"$TMPDIR/manual"
 check "commands" same
 
-for command in replay generate lookup create memory torture; do
+for command in replay generate lookup create memory spill torture; do
     kvshm-bench $command --help | sed -n 's/^ \{2,6\}\(--[^ ]*\).*/\1/p' | grep -v -e '--usage' | sort >"$TMPDIR/help"
     awk -v part=$command '/^\.S[hs] / { on = $0 == ".Ss " part }
         on && /^\.It Fl -/ { sub(/^\.It Fl /, "-"); sub(/ Ns = Ns Ar /, "="); print }' "$page" | sort >"$TMPDIR/manual"

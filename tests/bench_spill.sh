@@ -97,4 +97,22 @@ no_file()
     [ $status = 1 ] && [ "$(ls "$KVSHM_DIR")" = "" ]
 }
 check "no file" no_file
+
+# The measurement, with a peer where there is one; nothing is left, and what is there is let be.
+measure()
+{
+    kvshm-bench spill --bytes=1M --page-bytes=4K --rounds=2 --json "$TMPDIR/measured" >"$TMPDIR/result" || return 1
+    cat "$TMPDIR/result"
+    "$PYTHON" -c '
+import json, sys
+r = json.load(open(sys.argv[1]))
+assert r["version"] == 1 and r["benchmark"] == "spill" and r["bytes"] == 1 << 20 and r["transfer_bytes"] == 4096
+assert r["spill_mib_per_s"] > 0 and r["restore_mib_per_s"] > 0 and r["open_s"] > 0
+assert ("fio_write_mib_per_s" in r) == (r["peer"] == "fio")
+' "$TMPDIR/result" && [ ! -e "$TMPDIR/measured" ] && [ "$(ls "$KVSHM_DIR")" = "" ] || return 1
+    kvshm-bench spill --bytes=1M --rounds=1 "$TMPDIR/measured" | grep 'MiB/s' || return 1
+    echo mine >"$TMPDIR/measured"
+    ! kvshm-bench spill "$TMPDIR/measured" && [ "$(cat "$TMPDIR/measured")" = mine ]
+}
+check "the measurement" measure
 finish

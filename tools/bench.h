@@ -13,6 +13,7 @@
  *   bench_bed.c         an arena of equal entries, and batches of them
  *   bench_create.c    the command create: how fast memory is taken
  *   bench_memory.c    the command memory: what an arena costs
+ *   bench_spill.c     the command spill: how fast pages go to a file and come back, beside fio
  *   bench_torture.c   the command torture: the parent of the servers (bench_torture.h has its other files)
  *   bench_trace.c     reads a trace, finds its distinct blocks
  *   bench_content.c   tokens of an id, bytes of a page
@@ -85,6 +86,14 @@ struct bench_memory_options {
     bool json;
 };
 
+struct bench_spill_options {
+    const char *file; /* is made, and removed */
+    uint64_t bytes;   /* of pages */
+    uint64_t page_bytes;
+    uint64_t rounds;
+    bool json;
+};
+
 struct bench_torture_options {
     uint64_t procs;   /* server processes */
     uint64_t kills;   /* 0: as many as come in the time */
@@ -106,6 +115,7 @@ int bench_generate(const struct bench_generate_options *options);
 int bench_lookup(const struct bench_lookup_options *options);
 int bench_create(const struct bench_create_options *options);
 int bench_memory(const struct bench_memory_options *options);
+int bench_spill(const struct bench_spill_options *options);
 int bench_torture(const struct bench_torture_options *options);
 
 /* CLOCK_MONOTONIC of this process. */

@@ -604,6 +604,64 @@ static int torture_main(int argc, char **argv)
     return bench_torture(&options);
 }
 
+/* ---- spill ------------------------------------------------------------------------------------------- */
+
+static const struct argp_option spill_argp_options[] = {
+    {"bytes", OPT_BYTES, "SIZE", 0, "of all pages (default 256M)", 0},
+    {"page-bytes", OPT_PAGE_BYTES, "SIZE", 0, "of one page (default 256K)", 0},
+    {"rounds", OPT_ROUNDS, "N", 0, "of which the median is taken (default 3)", 0},
+    {"json", OPT_JSON, NULL, 0, "print the result as JSON", 0},
+    {0},
+};
+
+static error_t spill_parse(int key, char *arg, struct argp_state *state)
+{
+    struct bench_spill_options *options = state->input;
+
+    switch (key) {
+    case OPT_BYTES:
+        options->bytes = size(state, "--bytes", arg);
+        return 0;
+    case OPT_PAGE_BYTES:
+        options->page_bytes = size(state, "--page-bytes", arg);
+        if (options->page_bytes == 0)
+            argp_error(state, "--page-bytes: 0 is too small; at least 1");
+        return 0;
+    case OPT_ROUNDS:
+        options->rounds = number(state, "--rounds", arg, 1, 10000);
+        return 0;
+    case OPT_JSON:
+        options->json = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (options->file)
+            argp_error(state, "one file, not two: '%s'", arg);
+        options->file = arg;
+        return 0;
+    case ARGP_KEY_END:
+        if (!options->file)
+            argp_error(state, "which file? (it is made, and removed)");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static int spill_main(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .options = spill_argp_options,
+        .parser = spill_parse,
+        .args_doc = "FILE",
+        .doc = "Time how pages go to a spill file and come back, beside fio.",
+    };
+    struct bench_spill_options options = {
+        .bytes = UINT64_C(256) << 20, .page_bytes = UINT64_C(256) << 10, .rounds = 3};
+
+    argp_parse(&argp, argc, argv, 0, NULL, &options);
+    return bench_spill(&options);
+}
+
 /* ---- the command ------------------------------------------------------------------------------------- */
 
 static const struct command {
@@ -616,6 +674,7 @@ static const struct command {
     {"lookup", "kvshm-bench lookup", lookup_main},
     {"create", "kvshm-bench create", create_main},
     {"memory", "kvshm-bench memory", memory_main},
+    {"spill", "kvshm-bench spill", spill_main},
     {"torture", "kvshm-bench torture", torture_main},
 };
 
@@ -660,6 +719,7 @@ int main(int argc, char **argv)
                "  lookup         time one hit\n"
                "  create         time how an arena's memory is taken\n"
                "  memory         show what things in an arena, and an attach, take of memory\n"
+               "  spill FILE     time how pages go to a file and come back\n"
                "  torture        stop and kill servers, and look for what is lost\n"
                "\n"
                "kvshm-bench COMMAND --help has the command's options; kvshm-bench(1) has the rest.",

@@ -46,6 +46,7 @@ tools_kvshm_bench_SOURCES = \
 	tools/bench_report.h \
 	tools/bench_server.c \
 	tools/bench_server.h \
+	tools/bench_spill.c \
 	tools/bench_torture.c \
 	tools/bench_torture.h \
 	tools/bench_torture_act.c \
