@@ -224,21 +224,23 @@ static struct json_object *member(struct json_object *object, const char *name)
     return found;
 }
 
-/* What fio says of its one job. -1: it is not as known. */
-static int read_fio(const char *text, const char *direction, struct cost *cost)
+/* What fio says of its one job, in whole milliseconds, at least one. -1: it is not as known. */
+static int read_fio(const char *text, struct cost *cost)
 {
     struct json_object *all = json_tokener_parse(text), *jobs = member(all, "jobs");
     struct json_object *job = jobs ? json_object_array_get_idx(jobs, 0) : NULL;
-    struct json_object *side = member(job, direction);
-    double ms = json_object_get_double(member(side, "runtime"));
     double percent = json_object_get_double(member(job, "usr_cpu")) +
                      json_object_get_double(member(job, "sys_cpu"));
-    double job_ms = json_object_get_double(member(job, "job_runtime"));
+    struct json_object *runtime = member(job, "job_runtime");
+    double ms = json_object_get_double(runtime);
+    bool known = runtime && json_object_get_int(member(job, "error")) == 0;
 
-    cost->ns = (uint64_t)(job_ms * 1e6);
-    cost->cpu_ns = (uint64_t)(percent / 100 * job_ms * 1e6);
+    if (ms < 1)
+        ms = 1;
+    cost->ns = (uint64_t)(ms * 1e6);
+    cost->cpu_ns = (uint64_t)(percent / 100 * ms * 1e6);
     json_object_put(all);
-    return ms > 0 && job_ms > 0 ? 0 : -1;
+    return known ? 0 : -1;
 }
 
 static int run_fio(const struct bed *bed, const char *direction, struct cost *cost)
@@ -259,7 +261,7 @@ static int run_fio(const struct bed *bed, const char *direction, struct cost *co
     length = pipe ? fread(text, 1, sizeof(text) - 1, pipe) : 0;
     text[length] = '\0';
     if (!pipe || pclose(pipe) != 0 || !strchr(text, '{') ||
-        read_fio(strchr(text, '{'), direction, cost)) {
+        read_fio(strchr(text, '{'), cost)) {
         tool_error("fio --rw=%s: %.*s", direction, (int)strcspn(text, "\n"), text);
         return -1;
     }
