@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # An attach costs the same system calls and page faults whatever the size of the arena: 1 MiB beside 256 MiB, in the long
-# form beside 8 GiB.
+# form beside 8 GiB. A few faults more are let pass: where heap, stack and a sanitizer's shadow lie is drawn for each process.
+# What touched each page of a table, or of the frames, would take thousands.
 
 set -u
 : "${abs_top_builddir:?}"
@@ -20,6 +21,7 @@ export ASAN_OPTIONS
 small=1048576
 large=268435456
 [ -z "${KVSHM_TEST_LONG-}" ] || large=8589934592
+spare=16
 
 cost=$abs_top_builddir/tests/attach_cost
 
@@ -65,7 +67,7 @@ for flags in 0 1; do
     result $number "system calls of a $what" $same
     few=1
     [ $measured = 0 ] && echo "# page faults: $(cat "$TMPDIR/faults.$small"), $(cat "$TMPDIR/faults.$large")" &&
-        [ "$(cat "$TMPDIR/faults.$large")" -le "$(cat "$TMPDIR/faults.$small")" ] && few=0
+        [ "$(cat "$TMPDIR/faults.$large")" -le $(($(cat "$TMPDIR/faults.$small") + spare)) ] && few=0
     number=$((number + 1))
     result $number "page faults of a $what" $few
 done
