@@ -305,6 +305,51 @@ static void inserted(struct run *r, struct slot *slot)
     }
 }
 
+static uint64_t evicted_entries(const struct run *r)
+{
+    struct kvshm_stats stats;
+
+    kvshm_stats_init(&stats);
+    differ_same(r, "the answer of stats", kvshm_stats(r->observer, &stats), 0);
+    return stats.evicted_entries;
+}
+
+/* Entries that the insert itself replaces or extends. */
+static bool is_its_own(const struct run *r, const struct slot *slot, const struct model_entry *e)
+{
+    struct kvshm_prefix any_length = r->prefix;
+
+    if (!any_length.tokens)
+        any_length.n = 0;
+    return e == model_find(&r->model, &any_length) ||
+           (slot && (r->flags & KVSHM_EXTEND) && e->page == slot->model.page);
+}
+
+/*
+ * Where frames run out the insert itself evicts only for want of an index word, which is by chance: where words may
+ * stand hangs on the arena's secret. Each such eviction is of one entry; those of its own are the model's to drop.
+ */
+static void same_crowded_out(struct run *r, const struct slot *slot, uint64_t evicted)
+{
+    uint64_t gone = 0;
+    uint64_t own = 0;
+
+    for (size_t i = 0; evicted > 0 && i < r->model.entries;) {
+        struct model_entry *e = r->model.entry[i];
+
+        if (is_its_own(r, slot, e)) {
+            own++;
+        } else if (!still_cached(r, e)) {
+            model_drop(&r->model, e);
+            gone++;
+            continue;
+        }
+        i++;
+    }
+    differ_same(r, "entries gone, of those that the insert evicted",
+                gone <= evicted && evicted <= gone + own, 1);
+}
+
 /* Puts the insert to both; the reservation is full. */
 static void insert(struct run *r, struct slot *slot, struct kvshm_reservation *reservation,
                    bool stale)
@@ -312,6 +357,7 @@ static void insert(struct run *r, struct slot *slot, struct kvshm_reservation *r
     struct kvshm_lease before = {0};
     struct kvshm_lease *head = slot ? &slot->lease : NULL;
     uint32_t pages = reservation->pages;
+    uint64_t evicted = evicted_entries(r);
     int code = 0;
 
     if (slot)
@@ -328,6 +374,8 @@ static void insert(struct run *r, struct slot *slot, struct kvshm_reservation *r
         return;
     }
     r->reserved -= pages;
+    if (r->setting->capacity == KVSHM_UNLIMITED)
+        same_crowded_out(r, slot, evicted_entries(r) - evicted);
     differ_same(
         r, "the answer", code,
         model_insert(&r->model, &r->prefix, slot ? &slot->model : NULL, r->contents, r->flags));
