@@ -31,6 +31,9 @@
 
 #include "layout.h"
 
+/* Part of a hit: the compiler is to fit it to each place from which it is called. */
+#define KVSHM__HOT inline __attribute__((always_inline))
+
 #ifdef KVSHM_TSAN
 #define KVSHM__FENCE(order) \
     do { \

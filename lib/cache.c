@@ -1,78 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cache.c - the public calls that find, fill and give up pages (arena.c has those about the arena as a whole).
+ * cache.c - the public calls that find, lease, copy and remove pages, and those about the spill file (fill.c has those
+ * that fill them).
  *
- * Checks of arguments and handle, the retries of a hit, and the shape of answers; what they stand on is in index.h,
- * lease.h, insert.h, evict.h.
+ * The retries of a hit, and the shape of answers; what they stand on is in index.h, lease.h, evict.h.
  */
 #include <errno.h>
 #include <string.h>
 
-#include "client.h"
+#include "calls.h"
 #include "evict.h"
-#include "fork.h"
 #include "frames.h"
-#include "insert.h"
+#include "lease.h"
 #include "mend.h"
-#include "message.h"
-#include "private.h"
 #include "recency.h"
 #include "slots.h"
 #include "sys.h"
-#include "tier.h"
-
-/* Part of a hit: the compiler is to fit it to each call. */
-#define HOT inline __attribute__((always_inline))
 
 /* How often a hit is begun again whose page moved between the look and the lease. */
 #define TRIES 8
-
-/* Slices of a clear, in records; the lock is given back between them. */
-#define CLEAR_SLICE 4096
-
-/* ---- Checks ------------------------------------------------------------------------------------------------- */
-
-static inline int check_handle(kvshm *kv)
-{
-    if (!kv)
-        return kvshm__fail(-EINVAL, "the handle is NULL");
-    return kvshm__forked(kv) ? kvshm__fork_check(kv) : 0;
-}
-
-/* A handle that may take leases. */
-static HOT int check_leasing(kvshm *kv)
-{
-    if (kv->read_only)
-        return kvshm__fail(KVSHM_E_READ_ONLY, "arena %s was attached with KVSHM_RDONLY: peek or copy out, or attach "
-                           "without it", kv->name);
-    int err = kvshm__client_in_place(kv);
-    if (err)
-        return err;
-    if (!kv->named_fingerprint && KVSHM__LOAD_ACQ(&kv->header->has_fingerprint))
-        return kvshm__fail(KVSHM_E_FINGERPRINT, "arena %s has a fingerprint and this handle named none; attach with it",
-                           kv->name);
-    return 0;
-}
-
-static inline int check_flags(unsigned flags, unsigned known)
-{
-    if (flags & ~known)
-        return kvshm__fail(-EINVAL, "flags 0x%x: bits 0x%x are not known to this call", flags, flags & ~known);
-    return 0;
-}
-
-static inline int check_prefix(const struct kvshm_prefix *prefix)
-{
-    if (!prefix)
-        return kvshm__fail(-EINVAL, "the prefix is NULL");
-    if (prefix->reserved != 0)
-        return kvshm__fail(-EINVAL, prefix->tokens ? "prefix.reserved is not 0; make prefixes with kvshm_prefix_init()"
-                                                   : "prefix.tokens is NULL; pass the tokens, or make a key-only prefix "
-                                                     "with kvshm_prefix_init_key()");
-    if (prefix->tokens && prefix->n == 0)
-        return kvshm__fail(-EINVAL, "prefix.n is 0; a prefix has at least one token");
-    return 0;
-}
 
 /* ---- Finding ------------------------------------------------------------------------------------------------ */
 
@@ -258,8 +204,8 @@ static int peek(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest
 }
 
 /* wanted: what of the answer is pending; its record is KVSHM__NO_RECORD: nothing. */
-static HOT int take(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest *quest, unsigned flags,
-                    struct kvshm_lease *lease, struct kvshm__found *wanted)
+static KVSHM__HOT int take(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest *quest, unsigned flags,
+                           struct kvshm_lease *lease, struct kvshm__found *wanted)
 {
     struct kvshm__walk walk;
     uint64_t hash = quest->aim(kv, prefix), now = kvshm__recency_now(kv), stamp;
@@ -285,7 +231,7 @@ static HOT int take(kvshm *kv, const struct kvshm_prefix *prefix, const struct q
             return kvshm__fail(KVSHM_E_LEASES, "all %u lease words of this client are taken; release some, or create "
                                "the arena with a larger max_leases", kv->max_leases);
         /* Named since we asked, and perhaps before the page was made: then it is not for this handle. */
-        int err = check_leasing(kv);
+        int err = kvshm__check_leasing(kv);
         if (err) {
             kvshm__lease_drop(kv, word);
             return err;
@@ -307,13 +253,6 @@ static HOT int take(kvshm *kv, const struct kvshm_prefix *prefix, const struct q
     return miss(kv, quest, true);
 }
 
-static uint64_t wait_limit_ns(const kvshm *kv)
-{
-    uint64_t ms = KVSHM__LOAD(&kv->header->settings.wait_ms);
-
-    return ms > UINT64_MAX / 1000000 ? UINT64_MAX : ms * 1000000;
-}
-
 /* Wait until nothing is pending, or it failed, or limit_ns are over. false: it is pending still. */
 static bool wait_for_it(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest *quest, uint64_t limit_ns)
 {
@@ -330,10 +269,10 @@ static bool wait_for_it(kvshm *kv, const struct kvshm_prefix *prefix, const stru
     return true;
 }
 
-static HOT int find_and_take(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest *quest, unsigned flags,
-                         struct kvshm_lease *lease)
+static KVSHM__HOT int find_and_take(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest *quest,
+                                    unsigned flags, struct kvshm_lease *lease)
 {
-    uint64_t limit_ns = (flags & KVSHM_WAIT) && kvshm__tier_has(kv) ? wait_limit_ns(kv) : 0;
+    uint64_t limit_ns = (flags & KVSHM_WAIT) && kvshm__tier_has(kv) ? kvshm__wait_limit_ns(kv) : 0;
     bool waits = limit_ns > 0;
     struct kvshm__found wanted;
     int outcome;
@@ -353,19 +292,19 @@ static HOT int find_and_take(kvshm *kv, const struct kvshm_prefix *prefix, const
     return outcome;
 }
 
-static HOT int find(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest *quest, unsigned flags,
-                    struct kvshm_lease *lease)
+static KVSHM__HOT int find(kvshm *kv, const struct kvshm_prefix *prefix, const struct quest *quest, unsigned flags,
+                           struct kvshm_lease *lease)
 {
     int err;
 
     if (!lease)
         return kvshm__fail(-EINVAL, "the lease is NULL");
     kvshm__lease_empty(lease);
-    if ((err = check_handle(kv)) || (err = check_flags(flags, KVSHM_PEEK | KVSHM_TOUCH | KVSHM_WAIT)) ||
-        (err = check_prefix(prefix)))
+    if ((err = kvshm__check_handle(kv)) || (err = kvshm__check_flags(flags, KVSHM_PEEK | KVSHM_TOUCH | KVSHM_WAIT)) ||
+        (err = kvshm__check_prefix(prefix)))
         return err;
     if (!(flags & KVSHM_PEEK) || (flags & KVSHM_TOUCH)) {
-        if ((err = check_leasing(kv)))
+        if ((err = kvshm__check_leasing(kv)))
             return err;
     }
     return flags & KVSHM_PEEK ? peek(kv, prefix, quest, flags, lease) : find_and_take(kv, prefix, quest, flags, lease);
@@ -390,7 +329,7 @@ KVSHM_API bool kvshm_contains(kvshm *kv, const struct kvshm_prefix *prefix)
     struct kvshm__walk walk;
     uint64_t stamp;
 
-    if (check_handle(kv) || check_prefix(prefix))
+    if (kvshm__check_handle(kv) || kvshm__check_prefix(prefix))
         return false;
     enum sight sight = settle(kv, find_entry, prefix, kvshm__index_aim(kv, prefix), &walk, &stamp);
     return sight == PRESENT || (sight == PENDING && kvshm__tier_has(kv));
@@ -426,7 +365,7 @@ KVSHM_API const void *kvshm_lease_page(const struct kvshm_lease *lease, uint32_t
 KVSHM_API int kvshm_lease_offsets(const struct kvshm_lease *lease, uint32_t first, uint32_t n, uint64_t *out)
 {
     if (lease && lease->kv && kvshm__forked(lease->kv))
-        return check_handle(lease->kv);
+        return kvshm__check_handle(lease->kv);
     if (!lease_good(lease) || first >= lease->pages || n == 0 || !out)
         return 0;
     const kvshm *kv = lease->kv;
@@ -557,7 +496,7 @@ KVSHM_API int64_t kvshm_copy_out(kvshm *kv, const struct kvshm_prefix *prefix, u
     int64_t copied = 0;
     int err;
 
-    if ((err = check_handle(kv)) || (err = check_prefix(prefix)))
+    if ((err = kvshm__check_handle(kv)) || (err = kvshm__check_prefix(prefix)))
         return err;
     if (n > 0 && !dst)
         return kvshm__fail(-EINVAL, "dst is NULL");
@@ -585,189 +524,7 @@ KVSHM_API int64_t kvshm_copy_out(kvshm *kv, const struct kvshm_prefix *prefix, u
     return copied;
 }
 
-/* ---- Filling ------------------------------------------------------------------------------------------------ */
-
-static int no_space(kvshm *kv, uint32_t npages)
-{
-    const struct kvshm_derived *d = &kv->header->derived;
-
-    kvshm__count(kv, KVSHM__CNT_no_space, 1);
-    if (npages > kv->frame_count)
-        return kvshm__fail(-ENOSPC, "%u frames were asked for; arena %s has %u in all; ask for fewer or make a larger "
-                           "arena", npages, kv->name, kv->frame_count);
-    if (kv->slots && !kvshm__tier_has(kv))
-        return kvshm__fail(-ENOSPC, "%u frames were asked for; those of arena %s are leased, reserved, or of pages that are "
-                           "not in the spill file yet, which a handle without it (KVSHM_NOTIER) leaves alone; attach with the "
-                           "file, or wait until others have written them", npages, kv->name);
-    return kvshm__fail(-ENOSPC, "%u frames were asked for; arena %s has %u, of which %llu are free, %llu reserved, and "
-                       "too many of the others leased; release leases or make a larger arena", npages, kv->name,
-                       kv->frame_count, (unsigned long long)KVSHM__LOAD((kvshm_a64 *)&d->frames_free),
-                       (unsigned long long)KVSHM__LOAD((kvshm_a64 *)&d->frames_reserved));
-}
-
-/* A word of our reservation table for r; with the writer lock, like what follows. */
-static int take_word(kvshm *kv, struct kvshm_reservation *r)
-{
-    r->word = kvshm__frames_reservation_new(kv);
-    if (r->word == UINT32_MAX) {
-        kvshm__frames_sweep(kv, 0);
-        r->word = kvshm__frames_reservation_new(kv);
-    }
-    if (r->word != UINT32_MAX)
-        return 0;
-    return kvshm__fail(KVSHM_E_LEASES, "all %u reservation words of this client are taken; insert or cancel some, or "
-                       "create the arena with a larger max_leases", kv->max_leases);
-}
-
-static void give_word(kvshm *kv, struct kvshm_reservation *r)
-{
-    while (r->pages > 0)
-        kvshm__frames_give(kv, r->frames[--r->pages]);
-    KVSHM__STORE_REL(&kvshm__own_reservations(kv)[r->word], KVSHM__RESERVATION_EMPTY);
-}
-
-static int take_frames(kvshm *kv, uint32_t npages, struct kvshm_reservation *r)
-{
-    enum kvshm_owner_kind kind = r->flags & KVSHM_DEVICE ? KVSHM__OWNER_DEVICE : KVSHM__OWNER_RESERVED;
-    uint64_t owner = kvshm__owner_reserved(kind, kv->client, r->word);
-
-    while (r->pages < npages) {
-        r->frames[r->pages] = kvshm__frames_take(kv, owner);
-        if (r->frames[r->pages] == KVSHM__NO_FRAME)
-            return kvshm__fail(KVSHM_E_DAMAGED, "arena %s counts more free frames than it has; remove it and create it "
-                               "anew", kv->name);
-        r->pages++;
-    }
-    return 0;
-}
-
-/* -EAGAIN: only what is not in the file yet could give room, and may not be dropped. */
-static int reserve_locked(kvshm *kv, uint32_t npages, struct kvshm_reservation *r, bool may_drop)
-{
-    int err = take_word(kv, r);
-
-    if (err)
-        return err;
-    err = kvshm__evict_make_room(kv, npages, may_drop);
-    if (err != -EAGAIN)
-        err = err ? no_space(kv, npages) : take_frames(kv, npages, r);
-    if (err) {
-        give_word(kv, r);
-        return err;
-    }
-    r->epoch = KVSHM__LOAD(&kv->header->epoch);
-    r->kv = kv;
-    return 0;
-}
-
-/* KVSHM_WAIT: until the disk has taken what would be dropped else, or time is up. */
-static int reserve_waiting(kvshm *kv, uint32_t npages, struct kvshm_reservation *r, bool wait)
-{
-    bool may_wait = wait && kvshm__tier_has(kv);
-    uint64_t limit = wait_limit_ns(kv), now = kvshm__sys.monotonic_ns();
-    uint64_t deadline = limit > UINT64_MAX - now ? UINT64_MAX : now + limit;
-    int err;
-
-    for (;;) {
-        err = kvshm__mend_lock(kv);
-        if (err)
-            return err;
-        err = reserve_locked(kv, npages, r, !may_wait && (!kv->slots || kvshm__tier_has(kv)));
-        kvshm__mend_unlock(kv);
-        if (err != -EAGAIN)
-            break;
-        if (!kvshm__tier_has(kv))
-            return no_space(kv, npages); /* it evicts only what is in the file already */
-        may_wait = kvshm__tier_wait_room(kv, deadline) == 0;
-    }
-    kvshm__tier_kick(kv);
-    return err;
-}
-
-KVSHM_API int kvshm_reserve(kvshm *kv, uint32_t npages, unsigned flags, struct kvshm_reservation *r)
-{
-    struct kvshm_reservation made = {.flags = flags & KVSHM_DEVICE};
-    int err;
-
-    if (!r)
-        return kvshm__fail(-EINVAL, "the reservation is NULL");
-    memset(r, 0, sizeof(*r));
-    if ((err = check_handle(kv)) || (err = check_flags(flags, KVSHM_DEVICE | KVSHM_WAIT)))
-        return err;
-    if (npages == 0)
-        return kvshm__fail(-EINVAL, "npages is 0; at least one frame is reserved");
-    if (npages > kv->frame_count)
-        return kv->read_only ? kvshm__mend_lock(kv) : no_space(kv, npages);
-    made.frames = kvshm__private_alloc(npages * sizeof(*made.frames));
-    if (!made.frames)
-        return kvshm__fail(-ENOMEM, "no memory for a list of %u frames", npages);
-    err = reserve_waiting(kv, npages, &made, (flags & KVSHM_WAIT) != 0);
-    if (err) {
-        kvshm__private_free(made.frames);
-        return err;
-    }
-    kvshm__count(kv, KVSHM__CNT_reserved_pages, npages);
-    /* What is written into the frames now comes after the places of their last pages changed, for who copies from
-       there without a lease (copy_unleased). */
-    KVSHM__FENCE(memory_order_seq_cst);
-    *r = made;
-    return 0;
-}
-
-KVSHM_API int kvshm_reservation_offsets(const struct kvshm_reservation *r, uint32_t first, uint32_t n, uint64_t *out)
-{
-    if (r && r->kv && kvshm__forked(r->kv))
-        return check_handle(r->kv);
-    if (!r || !r->kv || first >= r->pages || !out)
-        return 0;
-    if (n > r->pages - first)
-        n = r->pages - first;
-    for (uint32_t i = 0; i < n; i++)
-        out[i] = kvshm__frame_offset(r->kv, r->frames[first + i]);
-    return (int)n;
-}
-
-KVSHM_API void *kvshm_reservation_page(const struct kvshm_reservation *r, uint32_t i)
-{
-    uint64_t offset;
-
-    return kvshm_reservation_offsets(r, i, 1, &offset) == 1 ? r->kv->write_base + offset : NULL;
-}
-
-KVSHM_API void kvshm_cancel(kvshm *kv, struct kvshm_reservation *r)
-{
-    if (!r || r->kv != kv)
-        return;
-    if (kv && !kvshm__forked(kv) && r->word < kv->max_leases) {
-        KVSHM__STORE_REL(&kvshm__own_reservations(kv)[r->word], KVSHM__RESERVATION_CANCELLED);
-        KVSHM__STORE_REL(&kv->header->sweep_wanted, 1);
-        kvshm__count(kv, KVSHM__CNT_cancelled_pages, r->pages);
-    }
-    if (kv && r->word < kv->max_leases)
-        kvshm__private_free(r->frames); /* a child's copy too */
-    memset(r, 0, sizeof(*r));
-}
-
-KVSHM_API int kvshm_insert(kvshm *kv, const struct kvshm_prefix *prefix, struct kvshm_lease *head,
-                           struct kvshm_reservation *r, unsigned flags)
-{
-    int err;
-
-    if ((err = check_handle(kv)) || (err = check_flags(flags, KVSHM_EXTEND | KVSHM_HOLD)) ||
-        (err = check_prefix(prefix)) || (err = check_leasing(kv)))
-        return err;
-    if ((flags & KVSHM_HOLD) && !head)
-        return kvshm__fail(-EINVAL, "KVSHM_HOLD needs a head to put the lease into; an empty one will do");
-    return kvshm__insert(kv, prefix, head, r, flags);
-}
-
-/* ---- Giving up ---------------------------------------------------------------------------------------------- */
-
-/* What goes from memory has to go from the spill file too. */
-static int check_file(kvshm *kv)
-{
-    return !kv->slots || kvshm__tier_has(kv) || kv->read_only ? 0 : kvshm__tier_without(kv);
-}
+/* ---- Removing ---------------------------------------------------------------------------------------------- */
 
 KVSHM_API int kvshm_remove(kvshm *kv, const struct kvshm_prefix *prefix)
 {
@@ -775,7 +532,7 @@ KVSHM_API int kvshm_remove(kvshm *kv, const struct kvshm_prefix *prefix)
     uint64_t stamp, mark = 0;
     int err, gone = 0;
 
-    if ((err = check_handle(kv)) || (err = check_prefix(prefix)) || (err = check_file(kv)) ||
+    if ((err = kvshm__check_handle(kv)) || (err = kvshm__check_prefix(prefix)) || (err = kvshm__check_file(kv)) ||
         (err = kvshm__mend_lock(kv)))
         return err;
     enum sight sight = find_entry(kv, prefix, kvshm__index_aim(kv, prefix), &walk, &stamp);
@@ -797,49 +554,11 @@ KVSHM_API int kvshm_remove(kvshm *kv, const struct kvshm_prefix *prefix)
     return gone < 0 ? gone : err;
 }
 
-KVSHM_API int64_t kvshm_evict_lru(kvshm *kv)
-{
-    int64_t back;
-    int err;
-
-    if ((err = check_handle(kv)) || (err = kvshm__mend_lock(kv)))
-        return err;
-    back = kvshm__evict_lru(kv, !kvshm__tier_has(kv));
-    kvshm__mend_unlock(kv);
-    if (back == -EAGAIN) {
-        err = kvshm__tier_send(kv);
-        return err < 0 ? err : 0;
-    }
-    return back;
-}
-
-KVSHM_API int kvshm_clear(kvshm *kv)
-{
-    bool done = false;
-    int err;
-
-    if ((err = check_handle(kv)) || (err = check_file(kv)))
-        return err;
-    uint64_t epoch = KVSHM__LOAD(&kv->header->epoch) + 1;
-    if (kvshm__tier_has(kv) && (err = kvshm__tier_epoch(kv, epoch - 1, &epoch)))
-        return err;
-    if ((err = kvshm__mend_lock(kv)))
-        return err;
-    kvshm__evict_clear(kv, epoch);
-    kvshm__mend_unlock(kv);
-    /* The rest costs nobody but time: whoever needs frames goes on with it if this process dies or is told to stop. */
-    while (!done && kvshm__mend_lock(kv) == 0) {
-        done = kvshm__evict_clear_slice(kv, CLEAR_SLICE);
-        kvshm__mend_unlock(kv);
-    }
-    return 0;
-}
-
 /* ---- The spill file ----------------------------------------------------------------------------------------- */
 
 static int check_tier(kvshm *kv)
 {
-    int err = check_handle(kv);
+    int err = kvshm__check_handle(kv);
 
     if (err == 0 && !kvshm__tier_has(kv))
         err = kvshm__fail(-ENOTSUP, "this handle of arena %s has no spill file", kv->name);
@@ -848,14 +567,14 @@ static int check_tier(kvshm *kv)
 
 KVSHM_API int kvshm_prefetch(kvshm *kv, const struct kvshm_prefix *prefixes, size_t n)
 {
-    int err = check_handle(kv), wanted = 0;
+    int err = kvshm__check_handle(kv), wanted = 0;
 
     if (err == 0 && n > 0 && !prefixes)
         err = kvshm__fail(-EINVAL, "prefixes is NULL");
     for (size_t i = 0; err == 0 && i < n; i++) {
         struct kvshm__walk walk;
         uint64_t stamp;
-        err = check_prefix(&prefixes[i]);
+        err = kvshm__check_prefix(&prefixes[i]);
         if (err || !kvshm__tier_has(kv))
             continue;
         if (prefixes[i].tokens)

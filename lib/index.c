@@ -47,9 +47,6 @@ static uint64_t word_for(uint64_t hash, uint32_t record)
 
 enum look { NO, YES, CHANGED };
 
-/* Part of a hit: the compiler is to fit it to each place from which it is called. */
-#define HOT inline __attribute__((always_inline))
-
 /* Taken away, but still in its frame? One that was in the file alone, or was being read from it, has none to come back to. */
 static bool in_limbo(const kvshm *kv, uint32_t record, uint64_t place)
 {
@@ -75,7 +72,7 @@ static inline bool of_this_epoch(const kvshm *kv, const struct kvshm_record *r)
 }
 
 /* One look at the page of a record: is it the one of the spec, behind its parent? */
-static HOT enum look look_at_page(const kvshm *kv, const struct aim *aim, struct kvshm__found *out)
+static KVSHM__HOT enum look look_at_page(const kvshm *kv, const struct aim *aim, struct kvshm__found *out)
 {
     const struct kvshm__page_spec *spec = aim->spec;
     const struct kvshm_record *r = &kv->records[out->record];
@@ -106,7 +103,8 @@ struct rung {
 };
 
 /* Does the record hold these m tokens of the prefix, with so many pages above it? */
-static HOT enum look look_at_rung(const kvshm *kv, const struct aim *aim, uint32_t depth, uint32_t m, struct rung *rung)
+static KVSHM__HOT enum look look_at_rung(const kvshm *kv, const struct aim *aim, uint32_t depth, uint32_t m,
+                                         struct rung *rung)
 {
     const struct kvshm_record *r = &kv->records[rung->record];
     const uint32_t *tokens = aim->prefix->tokens + (size_t)depth * kv->page_tokens;
@@ -138,7 +136,7 @@ static inline void fetch_before(const kvshm *kv, uint32_t record, uint32_t above
  * its deepest one; they stay as they are while that is published. Each is the one that its child named, by number and
  * sequence, or the child is no more.
  */
-static HOT enum look look_at_prefix(const kvshm *kv, const struct aim *aim, struct kvshm__found *out)
+static KVSHM__HOT enum look look_at_prefix(const kvshm *kv, const struct aim *aim, struct kvshm__found *out)
 {
     uint32_t depth = (aim->prefix->n - 1) / kv->page_tokens, m = aim->prefix->n - depth * kv->page_tokens;
     struct rung rung = {.record = out->record, .seq = out->seq};
@@ -167,7 +165,8 @@ static HOT enum look look_at_prefix(const kvshm *kv, const struct aim *aim, stru
 }
 
 /* One look at the record that a word names. */
-static HOT enum look look_at(const kvshm *kv, const struct aim *aim, struct kvshm__found *out, uint64_t *place_seen)
+static KVSHM__HOT enum look look_at(const kvshm *kv, const struct aim *aim, struct kvshm__found *out,
+                                    uint64_t *place_seen)
 {
     const struct kvshm_record *r = &kv->records[out->record];
     uint64_t seq = kvshm__seq_read_begin(&r->seq);
@@ -187,7 +186,8 @@ static HOT enum look look_at(const kvshm *kv, const struct aim *aim, struct kvsh
     return answer;
 }
 
-static HOT enum look look_at_word(const kvshm *kv, kvshm_a64 *at, const struct aim *aim, struct kvshm__found *out)
+static KVSHM__HOT enum look look_at_word(const kvshm *kv, kvshm_a64 *at, const struct aim *aim,
+                                         struct kvshm__found *out)
 {
     for (int i = 0; i < KVSHM__LOOKS; i++) {
         uint64_t word = KVSHM__LOAD_ACQ(at);
@@ -239,8 +239,8 @@ static inline uint32_t alike(const struct kvshm_bucket *bucket, uint64_t hash)
 }
 #endif
 
-static HOT bool find_in(const kvshm *kv, struct kvshm_bucket *bucket, const struct aim *aim, struct kvshm__found *out,
-                        bool *gave_up)
+static KVSHM__HOT bool find_in(const kvshm *kv, struct kvshm_bucket *bucket, const struct aim *aim,
+                               struct kvshm__found *out, bool *gave_up)
 {
     for (uint32_t bits = alike(bucket, aim->hash); bits; bits &= bits - 1) {
         kvshm_a64 *at = &bucket->word[__builtin_ctz(bits)];
@@ -253,7 +253,7 @@ static HOT bool find_in(const kvshm *kv, struct kvshm_bucket *bucket, const stru
     return false;
 }
 
-static HOT bool find(const kvshm *kv, const struct aim *aim, struct kvshm__found *out, bool *gave_up)
+static KVSHM__HOT bool find(const kvshm *kv, const struct aim *aim, struct kvshm__found *out, bool *gave_up)
 {
     if (find_in(kv, first_bucket(kv, aim->hash), aim, out, gave_up) ||
         find_in(kv, second_bucket(kv, aim->hash), aim, out, gave_up))
@@ -382,7 +382,7 @@ void kvshm__index_walk(const kvshm *kv, const struct kvshm_prefix *prefix, struc
         walk_step(&w, rest, kvshm__hash_page(kv->secret, w.hash, prefix->tokens + walk->tokens, rest));
 }
 
-static HOT void find_prefix(const kvshm *kv, uint64_t hash, const struct kvshm_prefix *prefix,
+static KVSHM__HOT void find_prefix(const kvshm *kv, uint64_t hash, const struct kvshm_prefix *prefix,
                             struct kvshm__walk *walk, kvshm__equal_fn *words_equal)
 {
     struct aim aim = {.hash = hash, .prefix = prefix, .words_equal = words_equal};

@@ -12,6 +12,7 @@ lib_libkvshm_internal_la_SOURCES = \
 	lib/backing.c \
 	lib/backing.h \
 	lib/cache.c \
+	lib/calls.h \
 	lib/client.c \
 	lib/client.h \
 	lib/config.c \
@@ -21,6 +22,7 @@ lib_libkvshm_internal_la_SOURCES = \
 	lib/errors.def \
 	lib/evict.c \
 	lib/evict.h \
+	lib/fill.c \
 	lib/fork.c \
 	lib/fork.h \
 	lib/frames.c \

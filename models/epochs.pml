@@ -2,7 +2,7 @@
 /*
  * epochs.pml - clears with a spill file, at the same moment, and a start on the file at any moment.
  *
- * Stands for kvshm_clear (cache.c), kvshm__tier_epoch (tier.c), kvshm__evict_clear (evict.c), the epoch blocks of the file,
+ * Stands for kvshm_clear (fill.c), kvshm__tier_epoch (tier.c), kvshm__evict_clear (evict.c), the epoch blocks of the file,
  * and the epochs of records and slot headers. Two threads of client 0 share a block, client 1 has its own; all clear.
  * Meanwhile a page is made, headers are written and written anew, a page is removed. Clients die at any step, and what
  * they were writing lands later. A page of an earlier epoch has no slot: what stands in the file is erased for those of

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_cache.c - the public calls that find, fill and give up pages (cache.c): what they answer, touch and write
+ * check_cache.c - the public calls that find, fill and give up pages (cache.c, fill.c): what they answer, touch and write
  *
  * Their errors are provoked in check_errors.c.
  */

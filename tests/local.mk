@@ -262,6 +262,7 @@ tests_libstepped_la_SOURCES = \
 	lib/ages.c \
 	lib/cache.c \
 	lib/evict.c \
+	lib/fill.c \
 	lib/frames.c \
 	lib/index.c \
 	lib/insert.c \
