@@ -32,7 +32,7 @@ int kvshm__adopt_open(struct kvshm__config *config, struct kvshm__spill_file *fi
     struct kvshm__spill_want want = spill_want(config);
     int code;
 
-    file->fd = -1;
+    *file = (struct kvshm__spill_file){.fd = -1};
     if (config->spill_path[0] == '\0')
         return 0;
     code = kvshm__spill_make(config->spill_path, &want, file);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "client.h"
 #include "evict.h"
 #include "mend.h"
 #include "slots.h"
@@ -49,11 +50,8 @@ static int start_ring(struct kvshm__batch *b)
     code = make_headers(b);
     if (code == 0)
         code = kvshm__ring_open(&setup, &b->ring);
-    if (code == 0) {
-        struct kvshm_client *client = &kv->clients[kv->place];
-        strncpy(client->engine_reason, kvshm__ring_reason(b->ring), sizeof(client->engine_reason) - 1);
-        client->engine = kvshm__ring_engine(b->ring);
-    }
+    if (code == 0)
+        kvshm__client_set_engine(kv, kvshm__ring_engine(b->ring), kvshm__ring_reason(b->ring));
     return code;
 }
 

@@ -335,6 +335,34 @@ static uint64_t pid_namespace(void)
     return kvshm__sys.fstatat(AT_FDCWD, "/proc/self/ns/pid", &status, 0) == 0 ? status.st_ino : 0;
 }
 
+static void store_engine(struct kvshm_client *client, uint32_t engine, const char *reason)
+{
+    uint64_t words[KVSHM__REASON_BYTES / 8] = {0};
+
+    static_assert(sizeof(words) == sizeof(client->engine_reason), "layout");
+    memcpy(words, reason, strnlen(reason, sizeof(words) - 1));
+    for (size_t i = 0; i < KVSHM__REASON_BYTES / 8; i++)
+        KVSHM__STORE(&client->engine_reason[i], words[i]);
+    KVSHM__STORE_REL(&client->engine, engine);
+}
+
+void kvshm__client_set_engine(kvshm *kv, uint32_t engine, const char *reason)
+{
+    store_engine(kv->own, engine, reason);
+}
+
+uint32_t kvshm__client_engine(const struct kvshm_client *client, char *buf)
+{
+    uint32_t engine = KVSHM__LOAD_ACQ((kvshm_a32 *)&client->engine);
+    uint64_t words[KVSHM__REASON_BYTES / 8];
+
+    for (size_t i = 0; i < KVSHM__REASON_BYTES / 8; i++)
+        words[i] = KVSHM__LOAD((kvshm_a64 *)&client->engine_reason[i]);
+    memcpy(buf, words, sizeof(words));
+    buf[KVSHM__REASON_BYTES - 1] = '\0';
+    return engine;
+}
+
 static void describe_self(struct kvshm_client *client, const char *label)
 {
     client->pid = kvshm__sys.pid();
@@ -342,8 +370,7 @@ static void describe_self(struct kvshm_client *client, const char *label)
     client->pid_namespace = pid_namespace();
     client->start_ticks = start_ticks();
     client->attached_ns = kvshm__sys.realtime_ns();
-    client->engine = 0;
-    memset(client->engine_reason, 0, sizeof(client->engine_reason));
+    store_engine(client, KVSHM_ENGINE_NONE, "");
     memset(client->label, 0, sizeof(client->label));
     memcpy(client->label, label, strnlen(label, KVSHM_LABEL_MAX));
 }

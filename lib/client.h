@@ -53,6 +53,13 @@ const char *kvshm__client_describe_alive(const kvshm *kv, char *buf, size_t size
 /* The label of a place, into buf of KVSHM_LABEL_MAX + 1 bytes; what is not printable ASCII shows as '?'. */
 void kvshm__client_label(const struct kvshm_client *client, char *buf);
 
+/* Say how this client moves pages, and why no better: its own thread says so while others may look. Cut to size. */
+void kvshm__client_set_engine(kvshm *kv, uint32_t engine, const char *reason);
+
+/* The engine of a place, and its reason, into buf of KVSHM__REASON_BYTES, with a 0 at its end. */
+#define KVSHM__REASON_BYTES 64
+uint32_t kvshm__client_engine(const struct kvshm_client *client, char *buf);
+
 /* Is anybody attached to the file for writing, whatever its header says? 1, 0 or -errno. */
 int kvshm__client_any(int fd);
 

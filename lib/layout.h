@@ -295,12 +295,12 @@ struct kvshm_client {
     uint64_t pid_namespace;   /* inode of /proc/self/ns/pid, 0: unknown */
     uint64_t start_ticks;     /* field 22 of /proc/self/stat */
     uint64_t attached_ns;     /* CLOCK_REALTIME */
-    uint32_t engine;          /* owner: enum kvshm_engine; for people */
+    kvshm_a32 engine;         /* owner, after its reason: enum kvshm_engine; for people */
     uint32_t reserved1;
     kvshm_a64 since[2];       /* lock: of its batch of slots that is being written, and erased: the earliest moment of what it
                                  is at; 0: there is none */
     uint8_t room1[8];
-    char engine_reason[64];   /* owner: why no better one; for people */
+    kvshm_a64 engine_reason[8]; /* owner: text, why no better one; for people */
     uint8_t room2[64];
     kvshm_a64 counters[KVSHM__COUNTERS_ROOM]; /* owner, fetch-add: those of counters.def that stand on no lease line */
 };

@@ -84,9 +84,10 @@ static void fill_handle(const kvshm *kv, struct kvshm_info *info)
     info->write_base = kv->write_base;
     if (kv->read_only)
         return;
-    const struct kvshm_client *self = &kv->clients[kv->place];
-    info->engine = self->engine <= KVSHM_ENGINE_FIXED ? self->engine : KVSHM_ENGINE_NONE;
-    memcpy(info->engine_reason, self->engine_reason, sizeof(info->engine_reason) - 1);
+    static_assert(sizeof(info->engine_reason) == KVSHM__REASON_BYTES, "kvshm.h");
+    info->engine = kvshm__client_engine(kv->own, info->engine_reason);
+    if (info->engine > KVSHM_ENGINE_FIXED)
+        info->engine = KVSHM_ENGINE_NONE;
 }
 
 /* What it holds now. */

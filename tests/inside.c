@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "index.h"
+#include "tier.h"
 #include "tokens.h"
 
 #define KEY_TOKENS 8 /* a key as the tokens that its content is made from */
@@ -32,13 +33,21 @@ static void end_if_found(const char *file, int line, unsigned findings)
         ck_abort_msg("%s:%d: the audit found %u faults", file, line, findings);
 }
 
+/* The handle's own thread begins anew when it is needed; meanwhile it could hold the lock. */
+static void end_own_thread(const kvshm *kv)
+{
+    ts_is(kvshm__tier_rest((kvshm *)kv), 0);
+}
+
 void in_audit_at(const char *file, int line, const kvshm *kv)
 {
+    end_own_thread(kv);
     end_if_found(file, line, audit(kv, stderr));
 }
 
 void in_audit_swept_at(const char *file, int line, const kvshm *kv)
 {
+    end_own_thread(kv);
     end_if_found(file, line, audit(kv, stderr) + audit_limbo_held(kv, stderr));
 }
 

@@ -293,7 +293,7 @@ tests_tsan_mutant_publication_SOURCES = $(TSAN_MUTANT_SOURCES) \
 	lib/recency.c
 tests_tsan_mutant_release_CPPFLAGS = $(TSAN_MUTANT_CPPFLAGS)
 tests_tsan_mutant_release_SOURCES = $(TSAN_MUTANT_SOURCES) \
-	lib/lease.c
+	lib/cache.c
 endif
 
 # What a program of this tree is linked to unless it says otherwise.

@@ -435,14 +435,15 @@ static void count_owned(const kvshm *kv, struct owned *owned)
 }
 
 /* How it moves pages, of an arena with a spill file. */
-static void show_engine(struct table *table, const kvshm *kv, struct kvshm_client *copy,
+static void show_engine(struct table *table, const kvshm *kv, const struct kvshm_client *copy,
                         const struct owned *owned)
 {
+    char reason[KVSHM__REASON_BYTES];
+
     if (kv->slot_count == 0)
         return;
-    copy->engine_reason[sizeof copy->engine_reason - 1] = '\0';
-    table_text(table, ENGINE, kvshm__ring_engine_name(copy->engine));
-    table_text(table, ENGINE_REASON, copy->engine_reason);
+    table_text(table, ENGINE, kvshm__ring_engine_name(kvshm__client_engine(copy, reason)));
+    table_text(table, ENGINE_REASON, reason);
     table_number(table, TRANSFERS, owned->transfers);
 }
 

@@ -599,7 +599,6 @@ static enum tool_status run_reap(struct request *request)
         "yes", OPTION_YES, NULL, 0, "Do not ask", 1 \
     }
 
-static const struct argp_option no_options[] = {{0}};
 static const struct argp_option yes_options[] = {OPTION_OF_YES, {0}};
 static const struct argp_option rm_options[] = {
     {"force", OPTION_FORCE, NULL, 0,
@@ -627,7 +626,7 @@ static const struct command commands[] = {
      "reused), spill_bytes (a size, at most that of the file).",
      run_set, true},
     {"clear", "NAME", 1, 1, yes_options, "Forget every entry. Leases stay good.", run_clear, false},
-    {"flush", "NAME", 1, 1, no_options,
+    {"flush", "NAME", 1, 1, NULL,
      "Write what is in memory to the spill file. It is on the device when this returns.",
      run_flush, false},
     {"load", "NAME FILE", 2, 2, load_argp_options,
@@ -747,7 +746,7 @@ int main(int argc, char **argv)
 {
     static const struct argp argp = {
         NULL, parse_option, "COMMAND NAME [ARGUMENT...]", doc, NULL, add_commands, NULL};
-    struct request request = {0};
+    static struct request request; /* what is parsed into it is its, to the end */
 
     tool_start();
     fill_create_options();
