@@ -11,6 +11,7 @@
 #include "calls.h"
 #include "evict.h"
 #include "frames.h"
+#include "index_look.h"
 #include "lease.h"
 #include "mend.h"
 #include "recency.h"
@@ -44,18 +45,23 @@ static bool moved(const kvshm *kv, const struct kvshm__walk *walk)
  * The entry of exactly this prefix; *stamp is its recency. A replacement stores the index word and then takes the old
  * page's stamp: a page without one is no entry only if its word is still the same.
  */
-static inline enum sight find_entry(const kvshm *kv, const struct kvshm_prefix *prefix, uint64_t hash,
-                                    struct kvshm__walk *walk, uint64_t *stamp)
+static KVSHM__HOT enum sight find_entry(const kvshm *kv, const struct kvshm_prefix *prefix, uint64_t hash,
+                                        struct kvshm__walk *walk, uint64_t *stamp)
 {
-    if (prefix->tokens)
-        kvshm__index_find_prefix(kv, prefix, hash, walk);
-    else
-        kvshm__index_find_key(kv, prefix, hash, walk);
+    if (prefix->tokens) {
+        struct kvshm__walk found; /* its address leaves this function, so that of walk need not */
+        kvshm__index_find_prefix(kv, prefix, hash, &found);
+        *walk = found;
+    } else {
+        kvshm__look_for_key(kv, prefix, hash, walk);
+    }
     if (walk->deepest.record == KVSHM__NO_RECORD ||
         (walk->tokens != prefix->n && (prefix->tokens || prefix->n != 0)))
         return ABSENT;
     if (walk->deepest.pending && prefix->tokens) {
-        kvshm__index_walk(kv, prefix, walk); /* which says what is in memory */
+        struct kvshm__walk found;
+        kvshm__index_walk(kv, prefix, &found); /* which says what is in memory */
+        *walk = found;
         if (walk->tokens != prefix->n)
             return MOVED;
     }
@@ -154,6 +160,11 @@ static uint64_t aim_at_root(const kvshm *kv, const struct kvshm_prefix *prefix)
     return 0;
 }
 
+static KVSHM__HOT uint64_t aim_at_entry(const kvshm *kv, const struct kvshm_prefix *prefix)
+{
+    return prefix->tokens ? kvshm__aim_at_tokens(kv, prefix) : kvshm__aim_at_key(kv, prefix);
+}
+
 /* What a call that leases looks for, and how it counts. */
 struct quest {
     aim_fn *aim;
@@ -161,11 +172,11 @@ struct quest {
     enum kvshm_lease_counter hits;
     enum kvshm_counter misses;
 };
-static const struct quest exact = {kvshm__index_aim, find_entry, KVSHM__LCNT_lookup_hits, KVSHM__CNT_lookup_misses};
+static const struct quest exact = {aim_at_entry, find_entry, KVSHM__LCNT_lookup_hits, KVSHM__CNT_lookup_misses};
 static const struct quest longest = {aim_at_root, find_longest, KVSHM__LCNT_match_hits, KVSHM__CNT_match_misses};
 
-static inline void touch(const kvshm *kv, const struct kvshm__walk *walk, uint64_t stamp, uint64_t now, unsigned flags,
-                         struct kvshm_lease *lease)
+static KVSHM__HOT void touch(const kvshm *kv, const struct kvshm__walk *walk, uint64_t stamp, uint64_t now,
+                             unsigned flags, struct kvshm_lease *lease)
 {
     lease->last_used = kvshm__recency_touch(kv, walk->deepest.record, stamp, now);
     if (stamp == 0 && (flags & KVSHM_TOUCH))

@@ -45,6 +45,22 @@ struct kvshm__walk {
     bool gave_up;      /* a word changed at each of LOOKS looks */
 };
 
+/* Nothing is found. Field by field: of a hit the compiler keeps in registers what it can. */
+static inline void kvshm__walk_nothing(struct kvshm__walk *walk)
+{
+    walk->deepest.record = KVSHM__NO_RECORD;
+    walk->deepest.pending = false;
+    walk->deepest.seq = 0;
+    walk->pages = walk->tokens = 0;
+    walk->resident.record = KVSHM__NO_RECORD;
+    walk->resident.seq = 0;
+    walk->resident_pages = walk->resident_tokens = 0;
+    walk->wanted.record = KVSHM__NO_RECORD;
+    walk->wanted.seq = 0;
+    walk->pending_tokens = 0;
+    walk->gave_up = false;
+}
+
 /*
  * The page of spec behind parent, published in the epoch. parent_seq is the parent's sequence as found. With the
  * writer lock also_limbo finds those in limbo too. false: none; *gave_up is set if that is not known.

@@ -30,6 +30,7 @@ lib_libkvshm_internal_la_SOURCES = \
 	lib/handle.h \
 	lib/index.c \
 	lib/index.h \
+	lib/index_look.h \
 	lib/insert.c \
 	lib/insert.h \
 	lib/layout.h \

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tokens.h"
 
-#include <string.h>
-
-#include "layout.h"
 #include "wide.h"
 
 /* FxHash of rustc-hash 2.1 (DESIGN.md, Words): constants and steps as published there. */
@@ -11,12 +8,6 @@ static const uint64_t fx_k = 0xf1357aea2e62a9c5u;
 static const uint64_t fx_s1 = 0x243f6a8885a308d3u;
 static const uint64_t fx_s2 = 0x13198a2e03707344u;
 static const uint64_t fx_p = 0xa4093822299f31d0u;
-
-static uint64_t fx_mix(uint64_t a, uint64_t b)
-{
-    unsigned __int128 product = (unsigned __int128)a * b;
-    return (uint64_t)product ^ (uint64_t)(product >> 64);
-}
 
 /* The 64-bit word at token i (two tokens; little-endian, whatever the host). */
 static uint64_t fx_word(const uint32_t *tokens, size_t i)
@@ -37,39 +28,22 @@ KVSHM_API uint64_t kvshm_hash_tokens(const uint32_t *tokens, size_t n)
         s1 ^= fx_word(tokens, n - 2);
     } else if (n > 4) {
         for (size_t i = 0; i + 4 < n; i += 4) {
-            uint64_t x = fx_mix(s0 ^ fx_word(tokens, i), fx_p ^ fx_word(tokens, i + 2));
+            uint64_t x = kvshm__mix(s0 ^ fx_word(tokens, i), fx_p ^ fx_word(tokens, i + 2));
             s0 = s1;
             s1 = x;
         }
         s0 ^= fx_word(tokens, n - 4);
         s1 ^= fx_word(tokens, n - 2);
     }
-    uint64_t h = ((uint64_t)n * fx_k + (fx_mix(s0, s1) ^ bytes)) * fx_k;
+    uint64_t h = ((uint64_t)n * fx_k + (kvshm__mix(s0, s1) ^ bytes)) * fx_k;
     return h << 26 | h >> 38;
 }
 
 /* ---- Placement ---------------------------------------------------------------------------------------------- */
 
-/* Words of a key, or of the secret: there the first 16 are the key of blocks, the rest of mixing. */
-static inline uint64_t key_word(const uint8_t *key, uint32_t i)
-{
-    uint64_t word;
-
-    memcpy(&word, key + 8 * i, sizeof(word));
-    return word;
-}
-static_assert(KVSHM__SECRET_BYTES == 24 * sizeof(uint64_t), "16 words of blocks, 8 of mixing");
-
-/* So that each bit of h changes half of the bits. */
-static uint64_t finish(uint64_t h)
-{
-    h = (h ^ h >> 37) * 0x9e3779b97f4a7c15u;
-    return h ^ h >> 32;
-}
-
 uint64_t kvshm__hash_root(const uint8_t *secret, uint64_t adapter_id, uint64_t tenant)
 {
-    return finish(fx_mix(adapter_id ^ key_word(secret, 16), tenant ^ key_word(secret, 17)) + key_word(secret, 18));
+    return kvshm__mix_finish(kvshm__mix(adapter_id ^ kvshm__key_word(secret, 16), tenant ^ kvshm__key_word(secret, 17)) + kvshm__key_word(secret, 18));
 }
 
 /* Tokens of a block. */
@@ -110,21 +84,21 @@ static inline void sum_block(const uint8_t *key, const uint32_t *tokens, uint64_
 static inline __attribute__((always_inline)) uint64_t hash_page(const uint8_t *secret, uint64_t parent,
                                                                 const uint32_t *tokens, uint32_t m, sum_fn *sums)
 {
-    const uint64_t k0 = key_word(secret, 19), k1 = key_word(secret, 20);
+    const uint64_t k0 = kvshm__key_word(secret, 19), k1 = kvshm__key_word(secret, 20);
     uint32_t padded[BLOCK], i = 0;
     uint64_t h = 0, sum[2];
 
     for (; m - i >= BLOCK; i += BLOCK) {
         sums(secret, tokens + i, sum);
-        h = fx_mix(sum[0] + k0, sum[1] ^ k1 ^ h);
+        h = kvshm__mix(sum[0] + k0, sum[1] ^ k1 ^ h);
     }
     if (i < m) {
         memset(padded, 0, sizeof(padded));
         memcpy(padded, tokens + i, (m - i) * sizeof(*tokens));
         sums(secret, padded, sum);
-        h = fx_mix(sum[0] + k0, sum[1] ^ k1 ^ h);
+        h = kvshm__mix(sum[0] + k0, sum[1] ^ k1 ^ h);
     }
-    return fx_mix(parent ^ key_word(secret, 21), h ^ m ^ key_word(secret, 22)) ^ h;
+    return kvshm__mix(parent ^ kvshm__key_word(secret, 21), h ^ m ^ kvshm__key_word(secret, 22)) ^ h;
 }
 
 uint64_t kvshm__hash_page(const uint8_t *secret, uint64_t parent, const uint32_t *tokens, uint32_t m)
@@ -173,13 +147,4 @@ void kvshm__hash_pages(const uint8_t *secret, uint64_t parent, const uint32_t *t
     }
 #endif
     hash_pages(secret, parent, tokens, m, pages, hashes, sum_block);
-}
-
-uint64_t kvshm__hash_key(const uint8_t *secret, uint64_t adapter_id, uint64_t tenant, const uint8_t *key,
-                         uint32_t position)
-{
-    return finish(fx_mix(key_word(key, 0) ^ key_word(secret, 0), key_word(key, 1) ^ key_word(secret, 1)) +
-                  fx_mix(key_word(key, 2) ^ key_word(secret, 2), key_word(key, 3) ^ key_word(secret, 3)) +
-                  fx_mix(adapter_id ^ key_word(secret, 4), tenant ^ key_word(secret, 5)) +
-                  fx_mix(position ^ key_word(secret, 6), key_word(secret, 7)));
 }

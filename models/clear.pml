@@ -2,7 +2,7 @@
 /*
  * clear.pml - one store of the epoch, against lookups, inserts and the sweep that follows it.
  *
- * Stands for kvshm__evict_clear and _clear_slice (evict.c), the epoch in look_at (index.c), check_epoch (insert.c) and
+ * Stands for kvshm__evict_clear and _clear_slice (evict.c), the epoch in look_at (index_look.h), check_epoch (insert.c) and
  * mend.c. A chain P <- C at the start; the writer, that dies at any step, reserves, fills, inserts P and C again, clears,
  * sweeps in slices of a record with other calls between them, and evicts. A reader looks for C and leases it.
  *

@@ -2,7 +2,7 @@
 /*
  * index.pml - index words and records under their sequence: a look finds what was asked for, or nothing.
  *
- * Stands for index.c (look_at, look_at_word), kvshm__pages_write, the publication and the key-only replacement of
+ * Stands for index_look.h (look_at, look_at_word), kvshm__pages_write, the publication and the key-only replacement of
  * insert.c, and mend.c as far as words and sequences go. A bucket of two words; identities are pairs, so that a torn
  * read of two others looks like the one sought: K = (1,1) may be read out of (1,2) and (2,1). The writer publishes,
  * replaces K by one store, evicts, uses records again, dies at any step, and its successor mends. The reader, stopped
