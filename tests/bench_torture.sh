@@ -151,6 +151,13 @@ print(*(name for name in sys.argv[2].split() if result[name] == 0))' "$TMPDIR/re
     [ -z "$left" ]
 }
 
+# The first strike of this seed kills all five servers, which is more than are to be killed: it ends.
+more_than_wanted()
+{
+    timeout 120 kvshm-bench torture --json --seed=31 --procs=5 --kills=1 --stops=0 --frames=40 --spill="$TMPDIR/spill" \
+        --spill-size=900000 >"$TMPDIR/result" && rm "$TMPDIR/spill" && holds 'kills == 5 and slots_lost == 0' && empty
+}
+
 # It ends by time, and strikes until then; how often, is the machine's, so longer where that was not often enough.
 timed()
 {
@@ -187,6 +194,7 @@ seen="kills_in_lock kills_in_transfer takeovers pending restored_pages arenas"
 check "$spill_kills kills with a spill file" tier $spill_kills --frames=96 --spill-size=2097152 "much room" \
     "$seen entries_flushed"
 check "little memory and a full file" tier $spill_kills --frames=24 --spill-size=600000 "little room" "$seen"
+check "a strike that kills more than are wanted" more_than_wanted
 check "by time" timed
 check "damage is found" damage
 finish

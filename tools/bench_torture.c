@@ -319,9 +319,12 @@ static int begin_anew_flushed(struct torture *t)
 
 /* ---- Strikes ---------------------------------------------------------------------------------------------- */
 
+/* A strike that kills all may kill more than are wanted. */
 static uint64_t kills_left(const struct torture *t)
 {
-    return t->options->kills ? t->options->kills - t->result.kills : UINT64_MAX;
+    uint64_t wanted = t->options->kills ? t->options->kills : UINT64_MAX;
+
+    return wanted > t->result.kills ? wanted - t->result.kills : 0;
 }
 
 /* The one just killed died inside the lock: whoever takes it over dies too, and so on by chance. */
