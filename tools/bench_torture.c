@@ -33,6 +33,7 @@
 #define LOOK_NS     300000u   /* for someone inside the lock */
 #define MENDER_NS   20000000u /* until someone takes the lock over from the dead */
 #define HANG_NS     UINT64_C(60000000000)
+#define STOP_NS     200000000u /* until a process is stopped, or as good as that */
 #define STALL_MS    5
 #define WAIT_MS     20
 #define ANEW        100u /* one of so many strikes kills all, where there is a spill file */
@@ -196,6 +197,22 @@ static int wait_for(pid_t pid, int options, int *status)
         got = waitpid(pid, status, options);
     while (got < 0 && errno == EINTR);
     return got == pid ? 0 : -1;
+}
+
+/*
+ * A process is stopped when all its threads are. A thread that exits waits in the kernel for the workers of its ring; when
+ * those have stopped before, it does so until they go on, and nobody is told of the stop: STOP_NS is enough then.
+ */
+static int wait_for_stop(pid_t pid, int *status)
+{
+    uint64_t until = bench_now_ns() + STOP_NS;
+    pid_t got;
+
+    *status = W_STOPCODE(SIGSTOP);
+    do
+        got = waitpid(pid, status, WUNTRACED | WNOHANG);
+    while ((got == 0 || (got < 0 && errno == EINTR)) && bench_now_ns() < until && usleep(50) == 0);
+    return got == pid || got == 0 ? 0 : -1;
 }
 
 /* -1: it had ended by itself, which it should not. */
@@ -396,7 +413,7 @@ static int strike_stop(struct torture *t)
     if (t->stopped[server] || (running == 1 && t->run.procs > 1))
         return 0;
     kill(t->pids[server], SIGSTOP);
-    if (wait_for(t->pids[server], WUNTRACED, &status) || !WIFSTOPPED(status)) {
+    if (wait_for_stop(t->pids[server], &status) || !WIFSTOPPED(status)) {
         t->pids[server] = 0;
         tool_error("server %u ended by itself", server);
         return -1;

@@ -63,7 +63,7 @@
     X(detach, "detach")                       \
     X(look, "info, stats and foreach")        \
     X(reap, "reap")                           \
-    X(set, "change of capacity")              \
+    X(set, "change of a setting")             \
     X(fork, "fork")                           \
     X(forked, "call in a child, on its parent's handle")
 
@@ -73,7 +73,7 @@ enum torture_call { TORTURE_CALLS(TORTURE_CALL) TORTURE_CALL_COUNT };
 
 /* Steps: name, weight of 1000. */
 #define TORTURE_STEPS(X) \
-    X(serve, 296)        \
+    X(serve, 290)        \
     X(lookup, 110)       \
     X(key, 90)           \
     X(grow, 40)          \
@@ -92,7 +92,7 @@ enum torture_call { TORTURE_CALLS(TORTURE_CALL) TORTURE_CALL_COUNT };
     X(fork, 6)           \
     X(device, 8)         \
     X(reap, 6)           \
-    X(set, 4)            \
+    X(set, 10)           \
     X(clear, 4)          \
     X(prefetch, 12)      \
     X(wait, 8)           \

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "bench_torture_act.h"
+#include "handle.h"
 #include "reap.h"
 
 /* A prompt of the action's number; sometimes key-only, where both will do. */
@@ -386,18 +387,31 @@ static void flush(struct torture_server *server)
     allow_no_file(server, "flush", TORTURE_DO(server, flush, kvshm_flush(server->kv)));
 }
 
-/* What only kvshmctl does: frames of a dead client's devices come back, the capacity changes. */
-static void administer(struct torture_server *server)
+/* Capacity, or the budget of the spill file: a third of it, two thirds, or all. */
+static int64_t set(struct torture_server *server)
 {
     static const uint64_t capacities[] = {6, 24, KVSHM_UNLIMITED, KVSHM_UNLIMITED};
+    const kvshm *kv = server->kv;
+    uint32_t pick = torture_draw(server, 4);
+    uint64_t most = kv->spill_fixed_bytes + kv->slot_count * kv->slot_bytes;
+
+    if (!server->run->spill || torture_draw(server, 2))
+        return TORTURE_DO(server, set,
+                          kvshm__setting_set(server->kv, "capacity", capacities[pick]));
+    return TORTURE_DO(server, set,
+                      kvshm__setting_set(server->kv, "spill_bytes",
+                                         pick < 2 ? most / 3 * (pick + 1) : most));
+}
+
+/* What only kvshmctl does: frames of a dead client's devices come back, settings change. */
+static void administer(struct torture_server *server)
+{
     int64_t code;
 
     if (server->action.step == TORTURE_STEP_reap)
         code = TORTURE_DO(server, reap, kvshm__reap(server->kv, 0, TORTURE_LABEL));
     else
-        code = TORTURE_DO(
-            server, set,
-            kvshm__setting_set(server->kv, "capacity", capacities[torture_draw(server, 4)]));
+        code = set(server);
     if (code != -ENOENT)
         torture_allowed(server, torture_step_name(server->action.step), code);
 }
