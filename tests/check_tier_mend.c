@@ -7,6 +7,7 @@
  * are run by the test.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -401,6 +402,62 @@ START_TEST(test_a_client_dies)
 }
 END_TEST
 
+/* ---- What a start does not use --------------------------------------------------------------------------------- */
+
+static void move_header(uint32_t slot, void *block, bool to_file)
+{
+    const struct kvshm__spill_shape *s = &batch.file.shape;
+    off_t at = (off_t)kvshm__spill_header_offset(s, slot);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+
+    ck_assert_int_ge(fd, 0);
+    ssize_t n = to_file ? pwrite(fd, block, s->header_stride, at) : pread(fd, block, s->header_stride, at);
+    ck_assert_int_eq(n, s->header_stride);
+    close(fd);
+}
+
+static void forget(kvshm *kv, unsigned i)
+{
+    struct kvshm_prefix prefix = name(i);
+
+    ts_is(kvshm_remove(kv, &prefix), 0);
+}
+
+/* An earlier filling of a key stands in the file beside the later one: it is never served, nor back when that one has gone. */
+START_TEST(test_what_a_start_does_not_use_is_erased)
+{
+    struct kvshm_prefix key = name(6);
+    uint8_t block[8192];
+
+    snprintf(path, sizeof(path), "%s/file", ts_dir());
+    kvshm *kv = start();
+    ck_assert_uint_le(batch.file.shape.header_stride, sizeof(block));
+    insert(kv, 6);
+    write_all();
+    uint32_t slot = kvshm__slot_number(KVSHM__LOAD(&kv->records[in_record(kv, &key)].slot));
+    move_header(slot, block, false);
+    forget(kv, 6);
+    insert(kv, 3); /* where that was */
+    write_all();
+    insert(kv, 6);
+    write_all();
+    ck_assert_uint_ne(kvshm__slot_number(KVSHM__LOAD(&kv->records[in_record(kv, &key)].slot)), slot);
+    forget(kv, 3);
+    move_header(slot, block, true);
+    kv = start_again(kv);
+    ck_assert_uint_eq(kvshm__slots_doomed(kv), 1);
+    in_audit_swept(kv);
+    ts_is(restore(kv, 6), 0);
+    in_hit(kv, &key);
+    forget(kv, 6);
+    kv = start_again(kv);
+    ck_assert_uint_eq(all_there(kv), 0);
+    check_all(kv, 0);
+    end(kv);
+    unlink(path);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("tier_mend");
@@ -408,6 +465,7 @@ int main(void)
 
     tcase_add_checked_fixture(tcase, ts_setup, ts_teardown);
     tcase_add_test(tcase, test_a_client_dies);
+    tcase_add_test(tcase, test_what_a_start_does_not_use_is_erased);
     suite_add_tcase(suite, tcase);
     return ts_run(suite);
 }
