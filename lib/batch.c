@@ -55,7 +55,8 @@ static int start_ring(struct kvshm__batch *b)
     return code;
 }
 
-/* Wait for n transfers whose cookies are numbers of moves. A ring that ends with errors gives them to all. */
+/* Wait for n transfers whose cookies are numbers of moves. -EAGAIN means elsewhere that others are at it: a disk that puts
+   off for ever has failed. */
 static void wait_all(struct kvshm__batch *b, struct kvshm__move *moves, unsigned n)
 {
     struct kvshm__ring_done done[KVSHM__BATCH_MAX];
@@ -69,7 +70,7 @@ static void wait_all(struct kvshm__batch *b, struct kvshm__move *moves, unsigned
         }
         for (int i = 0; i < got; i++) {
             if (done[i].result < 0)
-                moves[done[i].cookie].result = done[i].result;
+                moves[done[i].cookie].result = done[i].result == -EAGAIN ? -EIO : done[i].result;
         }
         n -= (unsigned)got;
     }

@@ -370,7 +370,7 @@ unsigned kvshm__restore_settle(kvshm *kv, const struct kvshm__move *moves, unsig
         last = m->record;
         done++;
     }
-    if (last != KVSHM__NO_RECORD)
+    if (last != KVSHM__NO_RECORD && published(kv, last)) /* not so if all behind it was given up */
         kvshm__recency_claim(kv, last, true);
     kvshm__count(kv, KVSHM__CNT_restored_pages, done);
     return done;
