@@ -18,18 +18,34 @@ static int fd;
 static struct kvshm_header whole;
 static uint64_t bytes;
 
-static void setup(void)
+static void set_up(bool spills)
 {
     struct kvshm_config config = ts_config(4096, 64, 20);
-    char path[300];
+    char path[300], spill_path[300];
 
     ts_setup();
+    if (spills) {
+        snprintf(spill_path, sizeof(spill_path), "%s/spilled", getenv("KVSHM_DIR"));
+        config.spill_path = spill_path;
+        config.spill_bytes = 1 << 20;
+    }
     ts_detach(ts_create("a", &config));
     snprintf(path, sizeof(path), "%s/a", getenv("KVSHM_DIR"));
     fd = open(path, O_RDWR | O_CLOEXEC);
     ck_assert_int_ge(fd, 0);
     ck_assert_int_eq(pread(fd, &whole, sizeof(whole), 0), sizeof(whole));
     bytes = (uint64_t)lseek(fd, 0, SEEK_END);
+}
+
+static void setup(void)
+{
+    set_up(false);
+}
+
+/* With a spill file the directory has more sections. */
+static void setup_spilling(void)
+{
+    set_up(true);
 }
 
 static void teardown(void)
@@ -409,6 +425,26 @@ static int look_at_what_is_cut(void *flags)
     return 0;
 }
 
+/* Its two sections are there, and there is none without slots, and records for each slot. */
+START_TEST(test_sections_of_a_spill_file)
+{
+    unsigned found = 0;
+
+    for (unsigned i = 0; i < KVSHM__DIRECTORY_ROOM; i++)
+        found += whole.fixed.directory[i].kind == KVSHM__SEC_SLOTS ||
+                 whole.fixed.directory[i].kind == KVSHM__SEC_AGES;
+    ck_assert_uint_eq(found, 2);
+    for (unsigned i = 0; i < 2; i++) {
+        struct kvshm_header header = FORGED(slots, i * (whole.fixed.slots + 1));
+
+        ts_is(attach_as(&header, 0), KVSHM_E_DAMAGED);
+        ts_is(attach_as(&header, KVSHM_RDONLY), KVSHM_E_DAMAGED);
+        ts_says(i == 0 ? "directory: needless section" : "records");
+    }
+    ts_is(attach_as(&whole, 0), 0);
+}
+END_TEST
+
 /* Who may write may cut what others have mapped: they get SIGBUS, as kvshm(7) says. */
 START_TEST(test_cut_while_mapped)
 {
@@ -449,7 +485,7 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("validate");
-    TCase *tcase = tcase_create("validate");
+    TCase *tcase = tcase_create("validate"), *spilling = tcase_create("spilling");
 
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, test_any_byte);
@@ -462,5 +498,11 @@ int main(void)
     tcase_add_test(tcase, test_cut_while_mapped);
     tcase_add_test(tcase, test_size_of_the_file);
     suite_add_tcase(suite, tcase);
+    tcase_add_checked_fixture(spilling, setup_spilling, teardown);
+    tcase_add_test(spilling, test_sections_of_a_spill_file);
+    tcase_add_test(spilling, test_any_byte);
+    tcase_add_test(spilling, test_directory);
+    tcase_add_test(spilling, test_cut_between_any_two_pages);
+    suite_add_tcase(suite, spilling);
     return ts_run(suite);
 }
