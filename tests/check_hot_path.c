@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_hot_path.c - a hit allocates nothing
+ * check_hot_path.c - a hit allocates nothing, also while pages go to a spill file and come back
  *
  * The allocation functions of the C library are replaced in this program by ones that count; the library's own memory
  * comes from them too. Where a sanitizer has replaced them already, it tells of them. hot_path_strace.sh looks at system
  * calls.
  */
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "hits.h"
 #include "support.h"
@@ -22,6 +24,13 @@
 #endif
 
 static atomic_ulong allocations;
+static _Thread_local unsigned long own; /* those of this thread */
+
+static void count(bool counts)
+{
+    atomic_fetch_add(&allocations, counts);
+    own += counts;
+}
 
 #ifdef SANITIZED
 int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void *, size_t),
@@ -31,12 +40,12 @@ static void on_malloc(const volatile void *at, size_t size)
 {
     (void)at;
     (void)size;
-    atomic_fetch_add(&allocations, 1);
+    count(true);
 }
 
 static void on_free(const volatile void *at)
 {
-    atomic_fetch_add(&allocations, at != NULL);
+    count(at != NULL);
 }
 
 static void count_allocations(void)
@@ -56,38 +65,38 @@ extern void __libc_free(void *at);
 
 void *malloc(size_t size)
 {
-    atomic_fetch_add(&allocations, 1);
+    count(true);
     return __libc_malloc(size);
 }
 
 void *calloc(size_t n, size_t size)
 {
-    atomic_fetch_add(&allocations, 1);
+    count(true);
     return __libc_calloc(n, size);
 }
 
 void *realloc(void *at, size_t size)
 {
-    atomic_fetch_add(&allocations, 1);
+    count(true);
     return __libc_realloc(at, size);
 }
 
 void *aligned_alloc(size_t alignment, size_t size)
 {
-    atomic_fetch_add(&allocations, 1);
+    count(true);
     return __libc_memalign(alignment, size);
 }
 
 int posix_memalign(void **out, size_t alignment, size_t size)
 {
-    atomic_fetch_add(&allocations, 1);
+    count(true);
     *out = __libc_memalign(alignment, size);
     return *out ? 0 : 12; /* ENOMEM */
 }
 
 void free(void *at)
 {
-    atomic_fetch_add(&allocations, at != NULL);
+    count(at != NULL);
     __libc_free(at);
 }
 #endif
@@ -113,6 +122,83 @@ START_TEST(test_a_hit_allocates_nothing)
     during = atomic_load(&allocations) - before;
     ck_assert(hit);
     ck_assert_uint_eq(during, 0);
+    ts_detach(kv);
+}
+END_TEST
+
+/* ---- Beside the tier ---------------------------------------------------------------------------------------- */
+
+#define FRAMES 320u /* about 230 of them leased */
+#define ROUNDS 1000u
+
+static struct {
+    kvshm *kv;
+    atomic_bool stop, failed;
+} other;
+
+/* Fresh prompts, and such as have left memory meanwhile. */
+static void *serve_others(void *arg)
+{
+    for (uint32_t i = 0; !other.stop; i++) {
+        if (!hits_serve(other.kv, i % 2 || i < 80 ? i / 2 : i / 2 - 30))
+            other.failed = true;
+        usleep(100);
+    }
+    return arg;
+}
+
+/* Hits until pages have been written and read, by the arena's counters. */
+static bool hits_beside_transfers(kvshm *kv, uint32_t n)
+{
+    struct kvshm_stats before, now;
+
+    kvshm_stats_init(&before);
+    kvshm_stats_init(&now);
+    if (kvshm_stats(kv, &before) != 0)
+        return false;
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        if (!hits(kv, n) || kvshm_stats(kv, &now) != 0)
+            return false;
+        if (now.spilled_pages > before.spilled_pages + 100 &&
+            now.restored_pages > before.restored_pages + 100)
+            return true;
+    }
+    return false;
+}
+
+START_TEST(test_a_hit_beside_the_tier_allocates_nothing)
+{
+    struct kvshm_lease leases[2 * HITS_PROMPTS];
+    struct kvshm_config config;
+    unsigned long before, mine, before_all, all;
+    char path[300];
+    pthread_t thread;
+    kvshm *kv;
+    bool hit;
+
+    snprintf(path, sizeof(path), "%s/spilled", getenv("KVSHM_DIR"));
+    hits_configure(&config);
+    config.frames = FRAMES;
+    config.spill_path = path;
+    config.spill_bytes = 8u << 20;
+    count_allocations();
+    kv = ts_create("hot-path", &config);
+    ck_assert(hits_fill(kv) && hits_lease(kv, leases));
+    other.kv = kv;
+    ck_assert_int_eq(pthread_create(&thread, NULL, serve_others, NULL), 0);
+    before = own;
+    before_all = atomic_load(&allocations);
+    hit = hits_beside_transfers(kv, (uint32_t)ts_amount(1000, 1000, 10000));
+    mine = own - before;
+    all = atomic_load(&allocations) - before_all;
+    other.stop = true;
+    pthread_join(thread, NULL);
+    ck_assert(hit);
+    ck_assert(!other.failed);
+    ck_assert_uint_eq(mine, 0);
+    ck_assert_uint_gt(all, 0); /* those who reserve do, and are counted */
+    for (uint32_t i = 0; i < 2 * HITS_PROMPTS; i++)
+        kvshm_release(kv, &leases[i]);
     ts_detach(kv);
 }
 END_TEST
@@ -144,6 +230,7 @@ int main(void)
 
     tcase_add_checked_fixture(tcase, ts_setup, ts_teardown);
     tcase_add_test(tcase, test_a_hit_allocates_nothing);
+    tcase_add_test(tcase, test_a_hit_beside_the_tier_allocates_nothing);
     tcase_add_test(tcase, test_leases_of_all_hits_were_released);
     suite_add_tcase(suite, tcase);
     srunner_run_all(runner, CK_ENV);

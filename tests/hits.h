@@ -95,4 +95,42 @@ static inline bool hits(kvshm *kv, uint32_t n)
     return true;
 }
 
+/* Lease what hits_fill() has made, so that it stays in memory. */
+static inline bool hits_lease(kvshm *kv, struct kvshm_lease leases[2 * HITS_PROMPTS])
+{
+    uint32_t tokens[HITS_TOKENS];
+
+    for (uint32_t i = 0; i < 2 * HITS_PROMPTS; i++) {
+        struct kvshm_prefix prefix = hits_prompt(tokens, i / 2);
+
+        if (i % 2)
+            kvshm_prefix_init_hash(&prefix, 0, 0, i / 2, HITS_TOKENS);
+        if (kvshm_lookup(kv, &prefix, 0, &leases[i]) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Serve another prompt from memory or a spill file, or compute it. */
+static inline bool hits_serve(kvshm *kv, uint32_t number)
+{
+    uint32_t tokens[HITS_TOKENS];
+    struct kvshm_prefix prefix = hits_prompt(tokens, number);
+    struct kvshm_lease lease;
+    struct kvshm_reservation r;
+    int code;
+
+    prefix.adapter_id = 1 + number;
+    code = kvshm_lookup(kv, &prefix, KVSHM_WAIT, &lease);
+    if (code == 0)
+        kvshm_release(kv, &lease);
+    if (code != KVSHM_MISS)
+        return code >= 0;
+    if (kvshm_reserve(kv, 8, KVSHM_WAIT, &r) != 0)
+        return false;
+    for (uint32_t page = 0; page < 8; page++)
+        memset(kvshm_reservation_page(&r, page), (int)number, 64);
+    return kvshm_insert(kv, &prefix, NULL, &r, 0) >= 0;
+}
+
 #endif /* KVSHM_TESTS_HITS_H */

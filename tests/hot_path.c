@@ -27,53 +27,16 @@ static struct {
     atomic_bool stop, failed;
 } other;
 
-/* Serve a prompt from memory or the file, or compute it. */
-static bool serve(kvshm *kv, uint32_t number)
-{
-    uint32_t tokens[HITS_TOKENS];
-    struct kvshm_prefix prefix = hits_prompt(tokens, number);
-    struct kvshm_lease lease;
-    struct kvshm_reservation r;
-    int code;
-
-    prefix.adapter_id = 1 + number;
-    code = kvshm_lookup(kv, &prefix, KVSHM_WAIT, &lease);
-    if (code == 0)
-        kvshm_release(kv, &lease);
-    if (code != KVSHM_MISS)
-        return code >= 0;
-    if (kvshm_reserve(kv, 8, KVSHM_WAIT, &r) != 0)
-        return false;
-    for (uint32_t page = 0; page < 8; page++)
-        memset(kvshm_reservation_page(&r, page), (int)number, 64);
-    return kvshm_insert(kv, &prefix, NULL, &r, 0) >= 0;
-}
-
 static void *serve_others(void *arg)
 {
     for (uint32_t i = 0; !other.stop; i++) {
         uint32_t fresh = PROMPTS + i / 2; /* and one that has left memory meanwhile */
 
-        if (!serve(other.kv, i % 2 ? fresh : fresh - PROMPTS / 2))
+        if (!hits_serve(other.kv, i % 2 ? fresh : fresh - PROMPTS / 2))
             other.failed = true;
         usleep(100);
     }
     return arg;
-}
-
-static bool lease_all(kvshm *kv, struct kvshm_lease leases[2 * HITS_PROMPTS])
-{
-    uint32_t tokens[HITS_TOKENS];
-
-    for (uint32_t i = 0; i < 2 * HITS_PROMPTS; i++) {
-        struct kvshm_prefix prefix = hits_prompt(tokens, i / 2);
-
-        if (i % 2)
-            kvshm_prefix_init_hash(&prefix, 0, 0, i / 2, HITS_TOKENS);
-        if (kvshm_lookup(kv, &prefix, 0, &leases[i]) != 0)
-            return false;
-    }
-    return true;
 }
 
 /* Hits until the tier has written and read, by the arena's counters. */
@@ -105,11 +68,11 @@ static bool tier(kvshm **kv, uint32_t n, const char *file)
     config.frames = FRAMES;
     config.spill_path = file;
     config.spill_bytes = 8u << 20;
-    if (kvshm_create("hot-path", &config, 0, kv) != 0 || !hits_fill(*kv) || !lease_all(*kv, leases) ||
-        !hits(*kv, 1000))
+    if (kvshm_create("hot-path", &config, 0, kv) != 0 || !hits_fill(*kv) ||
+        !hits_lease(*kv, leases) || !hits(*kv, 1000))
         return false;
     for (uint32_t i = 0; i < PROMPTS; i++)
-        if (!serve(*kv, i))
+        if (!hits_serve(*kv, i))
             return false;
     other.kv = *kv;
     if (pthread_create(&thread, NULL, serve_others, NULL) != 0)
