@@ -411,7 +411,8 @@ static void move_header(uint32_t slot, void *block, bool to_file)
     int fd = open(path, O_RDWR | O_CLOEXEC);
 
     ck_assert_int_ge(fd, 0);
-    ssize_t n = to_file ? pwrite(fd, block, s->header_stride, at) : pread(fd, block, s->header_stride, at);
+    ssize_t n =
+        to_file ? pwrite(fd, block, s->header_stride, at) : pread(fd, block, s->header_stride, at);
     ck_assert_int_eq(n, s->header_stride);
     close(fd);
 }
@@ -441,7 +442,8 @@ START_TEST(test_what_a_start_does_not_use_is_erased)
     write_all();
     insert(kv, 6);
     write_all();
-    ck_assert_uint_ne(kvshm__slot_number(KVSHM__LOAD(&kv->records[in_record(kv, &key)].slot)), slot);
+    ck_assert_uint_ne(kvshm__slot_number(KVSHM__LOAD(&kv->records[in_record(kv, &key)].slot)),
+                      slot);
     forget(kv, 3);
     move_header(slot, block, true);
     kv = start_again(kv);

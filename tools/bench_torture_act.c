@@ -398,9 +398,9 @@ static int64_t set(struct torture_server *server)
     if (!server->run->spill || torture_draw(server, 2))
         return TORTURE_DO(server, set,
                           kvshm__setting_set(server->kv, "capacity", capacities[pick]));
-    return TORTURE_DO(server, set,
-                      kvshm__setting_set(server->kv, "spill_bytes",
-                                         pick < 2 ? most / 3 * (pick + 1) : most));
+    return TORTURE_DO(
+        server, set,
+        kvshm__setting_set(server->kv, "spill_bytes", pick < 2 ? most / 3 * (pick + 1) : most));
 }
 
 /* What only kvshmctl does: frames of a dead client's devices come back, settings change. */

@@ -5,10 +5,11 @@
 
 #include "bench_arena.h"
 #include "bench_torture.h"
+#include "client.h"
 #include "handle.h"
 #include "reap.h"
 
-#define LANDING_TRIES 2000u /* of 10 ms, until the transfers of the dead have landed */
+#define LANDING_NS UINT64_C(180000000000) /* until the transfers of the dead have landed */
 
 static uint64_t frames_told(const struct kvshm_info *info)
 {
@@ -36,25 +37,39 @@ static int give_up_all(kvshm *kv, struct kvshm_info *info)
     return info->slots > 0 && kvshm_clear(kv) < 0 ? -1 : kvshm_info(kv, info);
 }
 
+/* How many of the dead have transfers in flight: the kernel has not let go of their rings. */
+static uint32_t not_landed(const kvshm *kv)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < kv->max_clients; i++) {
+        uint64_t number = KVSHM__LOAD_ACQ(&kv->clients[i].number);
+
+        n += number != 0 && number != kv->client && !kvshm__client_quiet(kv, number);
+    }
+    return n;
+}
+
 /* Transfers of the dead land, and what they have left is swept; doomed slots are erased. */
 static int wait_until_landed(kvshm *kv, struct kvshm_info *info)
 {
+    uint64_t until = bench_now_ns() + LANDING_NS;
     struct kvshm_prefix nothing;
-    uint32_t token = 0;
+    uint32_t token = 0, late;
     int code = 0;
 
     kvshm_prefix_init(&nothing, 99, 99, &token, 1);
-    for (uint32_t i = 0; code >= 0 && i < LANDING_TRIES && info->slots > 0 &&
-                         !(empty(info) && all_slots_free(info));
-         i++) {
-        int64_t reaped;
+    while (code >= 0 && info->slots > 0 && bench_now_ns() < until &&
+           !(empty(info) && all_slots_free(info))) {
+        int64_t reaped = kvshm__reap(kv, 0, TORTURE_LABEL);
 
-        usleep(i ? 10000 : 0);
-        reaped = kvshm__reap(kv, 0, TORTURE_LABEL);
         code = reaped < 0 && reaped != -ENOENT ? (int)reaped : kvshm_remove(kv, &nothing);
         if (code >= 0 || code == KVSHM_E_STALLED)
             code = kvshm_info(kv, info);
+        usleep(10000);
     }
+    if ((late = not_landed(kv)) > 0)
+        tool_error("the kernel still has transfers of %u dead clients in flight", late);
     return code < 0 ? -1 : 0;
 }
 
