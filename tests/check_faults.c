@@ -567,7 +567,8 @@ static bool made_by_nobody(const char *name)
 {
     static const char *const names[] = {"device_bytes", "direct_align", "event_clear", "event_make",
                                         "event_signal", "pages_where",  "policy_set",
-                                        "pwrite",       "sync",         "sync_data",   "truncate"};
+                                        "punch",        "pwrite",       "sync",        "sync_data",
+                                        "truncate"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (strcmp(names[i], name) == 0)
