@@ -26,6 +26,12 @@ static bool published(const kvshm *kv, uint32_t record)
     return kvshm__place_published(KVSHM__LOAD(&kv->records[record].place));
 }
 
+/* A page that was cleared is in no list any more, and is to come into none. */
+static bool of_this_epoch(const kvshm *kv, uint32_t record)
+{
+    return KVSHM__LOAD(&kv->records[record].epoch) == (uint32_t)KVSHM__LOAD(&kv->header->epoch);
+}
+
 /* ---- To the file ------------------------------------------------------------------------------------------ */
 
 uint64_t kvshm__spill_allowed(const kvshm *kv)
@@ -275,8 +281,7 @@ int kvshm__restore_claim(kvshm *kv, uint32_t record, uint64_t seq, struct kvshm_
 {
     uint32_t above, first, missing;
 
-    if (KVSHM__LOAD(&kv->records[record].seq) != seq ||
-        KVSHM__LOAD(&kv->records[record].epoch) != (uint32_t)KVSHM__LOAD(&kv->header->epoch))
+    if (KVSHM__LOAD(&kv->records[record].seq) != seq || !of_this_epoch(kv, record))
         return -ESTALE;
     if (!kvshm__place_pending(KVSHM__LOAD(&kv->records[record].place)))
         return published(kv, record) ? 0 : -ESTALE;
@@ -317,7 +322,7 @@ static void give_up_below(kvshm *kv, uint32_t record)
 void kvshm__spill_lost(kvshm *kv, uint32_t slot)
 {
     uint32_t record = KVSHM__LOAD(&kv->slots[slot].record);
-    bool its = record < kv->record_count && kvshm__slots_whole(kv, record) &&
+    bool its = record < kv->record_count && kvshm__slots_whole(kv, record) && of_this_epoch(kv, record) &&
                kvshm__slot_number(KVSHM__LOAD(&kv->records[record].slot)) == slot;
 
     kvshm__count(kv, KVSHM__CNT_spill_failures, 1);
@@ -328,6 +333,12 @@ void kvshm__spill_lost(kvshm *kv, uint32_t slot)
         kvshm__recency_claim(kv, record, false);
         kvshm__ages_append(kv, record, KVSHM__AGES_UNWRITTEN);
     }
+}
+
+/* Is the page still the one that was claimed? */
+static bool still_claimed(const kvshm *kv, const struct kvshm__move *move)
+{
+    return KVSHM__LOAD(&kv->records[move->record].place) == move->place && of_this_epoch(kv, move->record);
 }
 
 static void unclaim(kvshm *kv, const struct kvshm__move *move)
@@ -353,7 +364,7 @@ unsigned kvshm__restore_settle(kvshm *kv, const struct kvshm__move *moves, unsig
 
     for (unsigned i = 0; i < n; i++) {
         const struct kvshm__move *m = &moves[i];
-        bool mine = KVSHM__LOAD(&kv->records[m->record].place) == m->place;
+        bool mine = still_claimed(kv, m);
         if (!mine || m->result < 0 || !parent_is_published(kv, m->record)) {
             unclaim(kv, m);
             if (mine && m->result < 0) {

@@ -4,6 +4,7 @@
  *
  * No thread moves pages here: slots are taken, settled and erased by the test; nothing is written to them.
  */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include "inside.h"
 
 #include "client.h"
+#include "evict.h"
 #include "frames.h"
 #include "mend.h"
 #include "slots.h"
@@ -287,6 +289,67 @@ START_TEST(test_a_stopped_reader)
 }
 END_TEST
 
+/* Clear in memory alone; it is not swept yet. */
+static void clear_unswept(void)
+{
+    kvshm__evict_clear(kv, KVSHM__LOAD(&kv->header->epoch) + 1);
+}
+
+static void sweep_and_go_on(void)
+{
+    while (!kvshm__evict_clear_slice(kv, 1))
+        continue;
+    unlock();
+    in_audit(kv);
+    ck_assert_uint_eq(in_entries(kv), 0);
+    uint32_t record = record_of(50);
+    ts_is(kvshm_flush(kv), 0);
+    ck_assert(kvshm__slots_written(kv, record));
+    in_audit(kv);
+}
+
+/*
+ * A page that is cleared while it is read, by who comes to settle it before the clear has swept it: it is in no list, and
+ * entries made after it are written.
+ */
+static const int reads[] = {0, -EIO};
+
+START_TEST(test_cleared_while_it_is_read)
+{
+    uint32_t record = record_of(0);
+    struct kvshm__move move;
+
+    record_of(10);
+    ts_is(kvshm_flush(kv), 0);
+    ts_is(kvshm_evict_lru(kv), 1);
+    lock();
+    ts_is(kvshm__restore_claim(kv, record, KVSHM__LOAD(&kv->records[record].seq), &move, 1, false), 1);
+    clear_unswept();
+    move.result = reads[_i];
+    ts_is(kvshm__restore_settle(kv, &move, 1), 0);
+    sweep_and_go_on();
+}
+END_TEST
+
+/* The same, while its header is written anew, which fails; the page is in memory, or in the file alone. */
+START_TEST(test_cleared_while_it_is_renamed)
+{
+    uint32_t record = record_of(0);
+
+    record_of(10);
+    ts_is(kvshm_flush(kv), 0);
+    if (_i == 1)
+        ts_is(kvshm_evict_lru(kv), 1);
+    lock();
+    kvshm__slots_begin(kv, KVSHM__BATCH_ERASING);
+    kvshm__slots_rewrite(kv, record);
+    clear_unswept();
+    kvshm__spill_lost(kv, kvshm__slot_number(KVSHM__LOAD(&kv->records[record].slot)));
+    kvshm__slots_end(kv, KVSHM__BATCH_ERASING);
+    sweep_and_go_on();
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("slots");
@@ -300,6 +363,8 @@ int main(void)
     tcase_add_test(tcase, test_g2_a_stopped_writer);
     tcase_add_test(tcase, test_g2_a_dead_writer);
     tcase_add_test(tcase, test_a_stopped_reader);
+    tcase_add_loop_test(tcase, test_cleared_while_it_is_read, 0, sizeof(reads) / sizeof(reads[0]));
+    tcase_add_loop_test(tcase, test_cleared_while_it_is_renamed, 0, 2);
     suite_add_tcase(suite, tcase);
     return ts_run(suite);
 }
