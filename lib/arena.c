@@ -198,7 +198,7 @@ static bool anything_cached(const kvshm *kv)
     uint32_t epoch = (uint32_t)KVSHM__LOAD(&kv->header->epoch);
     uint32_t at1 = KVSHM__LOAD((kvshm_a32 *)&derived->limbo_first1);
 
-    if (KVSHM__LOAD((kvshm_a64 *)&derived->entries) != 0)
+    if (KVSHM__LOAD((kvshm_a64 *)&derived->entries) != 0 || KVSHM__LOAD(&kv->header->tier.left.length) != 0)
         return true;
     for (uint32_t i = 0; i < kv->record_count && at1 - 1 < kv->record_count; i++) {
         if (KVSHM__LOAD(&kv->records[at1 - 1].epoch) == epoch)

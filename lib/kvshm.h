@@ -381,7 +381,7 @@ KVSHM_API void kvshm_config_init_sized(struct kvshm_config *config, size_t size)
  *         or in the POSIX shared-memory directory, as .backing wants it
  * config  geometry and one of .frames and .memory_bytes at least. With .spill_path the arena has a spill file: made if
  *         nothing, an empty file or a zeroed device is there; adopted with the pages in it if a spill file is, which
- *         keeps its size, and must have the same page, geometry and fingerprint (if both have one)
+ *         keeps its size, and must have the same page, geometry and fingerprint (or neither has one)
  * flags   KVSHM_POPULATE or 0
  * out     the handle; NULL after an error
  *

@@ -286,8 +286,14 @@ static int check_want(const struct kvshm_spill_header *h, const struct kvshm__sp
 
     if (code < 0)
         return code;
-    if (h->has_fingerprint && want->named_fingerprint &&
-        memcmp(h->fingerprint, want->fingerprint, sizeof(h->fingerprint)) != 0)
+    if (!h->has_fingerprint && want->named_fingerprint)
+        return kvshm__fail(KVSHM_E_FINGERPRINT,
+                           "%s was made without a fingerprint, so what it holds may be of any; name another file, or remove "
+                           "this one", path);
+    if (h->has_fingerprint && !want->named_fingerprint)
+        return kvshm__fail(KVSHM_E_FINGERPRINT,
+                           "%s holds pages of a fingerprint, and config.fingerprint names none; name it, or another file", path);
+    if (h->has_fingerprint && memcmp(h->fingerprint, want->fingerprint, sizeof(h->fingerprint)) != 0)
         return kvshm__fail(KVSHM_E_FINGERPRINT,
                            "%s holds pages of another fingerprint; name another file, or remove this one", path);
     return 0;

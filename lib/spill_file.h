@@ -62,7 +62,7 @@ int kvshm__spill_make(const char *path, const struct kvshm__spill_want *want, st
 
 /*
  * Open and check the file at path, and take the shared lock. want may be NULL; else its geometry, page_bytes and
- * fingerprint have to be the file's (which may have none, or not be named one). No symbolic link is followed.
+ * fingerprint have to be the file's, or neither names one. No symbolic link is followed.
  */
 int kvshm__spill_open(const char *path, const struct kvshm__spill_want *want, struct kvshm__spill_file *file);
 

@@ -314,6 +314,9 @@ START_TEST(test_other_files_are_refused)
     want.fingerprint[31] = 1;
     ts_is(kvshm__spill_open(path, &want, &file), KVSHM_E_FINGERPRINT);
     ck_assert_int_eq(file.fd, -1);
+    want.named_fingerprint = false;
+    ts_is(kvshm__spill_open(path, &want, &file), KVSHM_E_FINGERPRINT);
+    ts_says("names none");
 
     struct kvshm_spill_header good = read_header(), other = good;
     scribble(0, "KVSHM\r\n", 7);

@@ -298,6 +298,38 @@ START_TEST(test_file_of_others)
 }
 END_TEST
 
+/* Pages that were cached without a fingerprint are nobody's who names one, and the other way round, also over a start. */
+START_TEST(test_with_and_without_fingerprint)
+{
+    struct kvshm_config none = config_of(), one = config_of();
+    struct kvshm_prefix prefix = in_range(0, 22);
+    kvshm *kv = ts_create("inside", &none), *other = NULL;
+
+    one.fingerprint[3] = 1;
+    put(kv, &prefix);
+    leave_all(kv);
+    ts_is(kvshm_attach("inside", &one, 0, &other), KVSHM_E_FINGERPRINT);
+    ts_says("holds pages already");
+    end(kv);
+    ts_is(kvshm_create("inside", &one, 0, &other), KVSHM_E_FINGERPRINT);
+    ts_says("was made without a fingerprint");
+    kv = ts_create("inside", &none);
+    served(kv, &prefix);
+    end(kv);
+    ck_assert_int_eq(unlink(path), 0);
+    kv = ts_create("inside", &one);
+    put(kv, &prefix);
+    ts_is(kvshm_flush(kv), 0);
+    end(kv);
+    ts_is(kvshm_create("inside", &none, 0, &other), KVSHM_E_FINGERPRINT);
+    ts_says("names none");
+    ck_assert_ptr_null(other);
+    kv = ts_create("inside", &one);
+    served(kv, &prefix);
+    end(kv);
+}
+END_TEST
+
 START_TEST(test_handle_without_the_file)
 {
     kvshm *kv = start(), *without = ts_attach("inside", KVSHM_NOTIER);
@@ -768,6 +800,7 @@ int main(void)
     tcase_add_test(tcase, test_restart);
     tcase_add_test(tcase, test_what_went_stays_away);
     tcase_add_test(tcase, test_file_of_others);
+    tcase_add_test(tcase, test_with_and_without_fingerprint);
     tcase_add_test(tcase, test_handle_without_the_file);
     tcase_add_test(tcase, test_each_page_is_read_once);
     tcase_add_test(tcase, test_budget_full);
