@@ -204,22 +204,6 @@ static void recall(kvshm *kv, uint32_t record)
     kvshm__count(kv, KVSHM__CNT_recalled_pages, 1);
 }
 
-/* Pages before first that are in the file alone take our frames. Nothing can fail from here on. */
-static void restore_from_frames(struct job *j, uint32_t first)
-{
-    kvshm *kv = j->kv;
-
-    for (uint32_t i = j->head_pages; kv->slots && i < first; i++) {
-        uint32_t record = j->fresh[i - j->head_pages].there, frame = j->r->frames[i - j->head_pages];
-        if (!kvshm__place_pending(KVSHM__LOAD(&kv->records[record].place)))
-            continue;
-        kvshm__frames_to_page(kv, frame, record);
-        KVSHM__STORE(&kv->ages[record].sum, j->fresh[i - j->head_pages].sum);
-        kvshm__pages_restore(kv, record, frame);
-        kvshm__recency_claim(kv, record, false);
-    }
-}
-
 /* The pages of a head, which are held, are published again, root first. */
 static void recall_head(struct job *j)
 {
@@ -227,6 +211,28 @@ static void recall_head(struct job *j)
         uint32_t page = kvshm__pages_ancestor(j->kv, j->above, i);
         if (page != KVSHM__NO_RECORD)
             recall(j->kv, page);
+    }
+}
+
+/*
+ * Pages before first that are in the file alone take our frames. What index words cost may have let those above part again,
+ * which are called back first: such a page stays in its frame. Nothing can fail from here on.
+ */
+static void restore_from_frames(struct job *j, uint32_t first)
+{
+    kvshm *kv = j->kv;
+
+    if (kv->slots)
+        recall_head(j);
+    for (uint32_t i = j->head_pages; kv->slots && i < first; i++) {
+        uint32_t record = j->fresh[i - j->head_pages].there, frame = j->r->frames[i - j->head_pages];
+        recall(kv, record);
+        if (!kvshm__place_pending(KVSHM__LOAD(&kv->records[record].place)))
+            continue;
+        kvshm__frames_to_page(kv, frame, record);
+        KVSHM__STORE(&kv->ages[record].sum, j->fresh[i - j->head_pages].sum);
+        kvshm__pages_restore(kv, record, frame);
+        kvshm__recency_claim(kv, record, false);
     }
 }
 

@@ -550,6 +550,65 @@ START_TEST(test_i4_a_failed_insert_leaves_no_page_without_an_entry)
 }
 END_TEST
 
+/* The next four tokens behind the page of that hash that stand in the crowd's lines, or elsewhere. The hash of their page. */
+static uint64_t four_more(const kvshm *kv, uint64_t parent, uint32_t *tokens, bool crowded)
+{
+    uint64_t hash;
+
+    do {
+        tokens[0]++;
+        hash = kvshm__hash_page(kv->secret, parent, tokens, 4);
+    } while (crowded ? !in_crowded(kv, hash) : !in_elsewhere(kv, hash));
+    return hash;
+}
+
+/*
+ * With a spill file: the entry that goes for an index word was what kept the first page of the insert's chain in memory,
+ * whose second is in the file. The first is leased; it stays in its frame.
+ */
+START_TEST(test_i4_what_a_word_costs_is_not_above_the_insert)
+{
+    struct kvshm_config config = ts_config(IN_PAGE_BYTES, 4, 64);
+    struct kvshm_prefix whole, above, other;
+    struct kvshm_lease lease[16], held;
+    uint32_t tokens[12] = {0}, beside[8];
+    char path[300];
+
+    snprintf(path, sizeof(path), "%s/spilled", getenv("KVSHM_DIR"));
+    config.max_clients = 4;
+    config.spill_path = path;
+    config.spill_bytes = 1 << 20;
+    kvshm *kv = ts_create("inside", &config), *without = ts_attach("inside", KVSHM_NOTIER);
+    uint64_t first = four_more(kv, kvshm__hash_root(kv->secret, 0, 0), tokens, false);
+    memcpy(beside, tokens, sizeof(beside));
+    beside[7] = 1;
+    four_more(kv, four_more(kv, first, tokens + 4, false), tokens + 8, true);
+    four_more(kv, first, beside + 4, true);
+    kvshm_prefix_init(&whole, 0, 0, tokens, 12);
+    kvshm_prefix_init(&above, 0, 0, tokens, 8);
+    kvshm_prefix_init(&other, 0, 0, beside, 8);
+    ts_is(in_insert(kv, &above, NULL, 0), 0);
+    ts_is(in_insert(kv, &other, NULL, 0), 0);
+    ts_is(kvshm_flush(kv), 0);
+    ts_is(kvshm_evict_lru(kv), 1);
+    ts_is(kvshm_match(without, &above, 0, &held), 0);
+    ck_assert_uint_eq(held.pages, 1);
+    const void *page = kvshm_lease_page(&held, 0);
+    crowd(kv, 0, 15, lease);
+    ts_is(in_insert(kv, &whole, NULL, 0), 0);
+    ck_assert(!seen_by(kv, &other));
+    ck_assert_ptr_eq(kvshm_lease_page(&held, 0), page);
+    in_audit(kv);
+    in_hit(kv, &whole);
+    kvshm_release(without, &held);
+    for (uint32_t i = 0; i < 15; i++)
+        kvshm_release(kv, &lease[i]);
+    in_audit_swept(kv);
+    ts_detach(without);
+    ts_detach(kv);
+}
+END_TEST
+
 /* The same for a key that was to be replaced. */
 START_TEST(test_i4_a_failed_replacement_leaves_no_page_without_an_entry)
 {
@@ -608,6 +667,7 @@ int main(void)
     tcase_add_test(tcase, test_no_index_word_keeps_the_reservation);
     tcase_add_loop_test(tcase, test_i4_the_page_an_insert_is_at_stays, 0, 2);
     tcase_add_test(tcase, test_i4_a_failed_insert_leaves_no_page_without_an_entry);
+    tcase_add_test(tcase, test_i4_what_a_word_costs_is_not_above_the_insert);
     tcase_add_test(tcase, test_i4_a_failed_replacement_leaves_no_page_without_an_entry);
     suite_add_tcase(suite, tcase);
     srunner_run_all(runner, CK_ENV);
