@@ -256,6 +256,8 @@ static int pick(struct kvshm__batch *b, struct kvshm__move *moves, enum kvshm__s
     code = (int)kvshm__spill_pick(kv, moves, b->max, b->headers, b->file.shape.header_stride, zeal, rest);
     if (code == 0) {
         kvshm__slots_end(kv, KVSHM__BATCH_WRITING);
+        if (rest->hindered == -ENOSPC && kvshm__slots_orphaned(kv))
+            kvshm__slots_sweep(kv);
         if (rest->hindered == -ENOSPC)
             kvshm__spill_make_room(kv, b->max);
         code = rest->hindered == -ENOSPC && kvshm__slots_doomed(kv) > 0 ? -EAGAIN : rest->hindered;

@@ -487,7 +487,7 @@ KVSHM_API void kvshm_prefix_init_key(struct kvshm_prefix *prefix, uint64_t adapt
  * 0; KVSHM_PENDING; KVSHM_MISS; -EINVAL; KVSHM_E_LEASES, _FINGERPRINT, _READ_ONLY, _DAMAGED (this client's place in
  * the tables was overwritten: what it leased would not count; these three without PEEK, or with TOUCH), _FORKED.
  * Without KVSHM_WAIT it waits for nobody, ever; a hit makes no system call and allocates nothing. With it, and pages
- * pending, it waits wait_ms at most, and until what is in flight for it then has landed.
+ * pending, it waits wait_ms at most; what is in flight for it then goes on.
  */
 KVSHM_API int kvshm_lookup(kvshm *kv, const struct kvshm_prefix *prefix, unsigned flags, struct kvshm_lease *lease);
 

@@ -393,6 +393,17 @@ void kvshm__slots_sweep(kvshm *kv)
     }
 }
 
+bool kvshm__slots_orphaned(const kvshm *kv)
+{
+    for (uint32_t i = 0; i < kv->max_clients; i++) {
+        const struct kvshm_client *client = &kv->clients[i];
+        bool busy = KVSHM__LOAD((kvshm_a64 *)&client->since[0]) != 0 || KVSHM__LOAD((kvshm_a64 *)&client->since[1]) != 0;
+        if (busy && !kvshm__client_alive(kv, KVSHM__LOAD((kvshm_a64 *)&client->number)))
+            return true;
+    }
+    return false;
+}
+
 /* A slot word that is about something else is taken back. What was written when its writer died is written again. */
 static void rebuild_word(kvshm *kv, uint32_t record)
 {

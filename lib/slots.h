@@ -147,6 +147,9 @@ bool kvshm__slots_passed(kvshm *kv, uint64_t mark, uint64_t *client);
    the clients are quiet. */
 void kvshm__slots_sweep(kvshm *kv);
 
+/* Has a client died over a batch of slots that were not swept yet? */
+bool kvshm__slots_orphaned(const kvshm *kv);
+
 /* Make lists and counts anew from the owner words and the records' slot words (after a death). */
 void kvshm__slots_rebuild(kvshm *kv);
 

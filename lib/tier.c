@@ -27,7 +27,7 @@ struct wish {
     struct wish *next;
     uint32_t record;
     uint64_t seq;
-    bool waited_for;  /* its memory is a waiter's, who looks at done */
+    bool waited_for;  /* by a call of its own, which looks at done, and frees it */
     bool done;
     int result;
 };
@@ -48,7 +48,7 @@ struct kvshm__tier {
     bool flush;            /* everything is to be written */
     int flush_result;
     uint64_t flush_moved_ns; /* when a batch of it was written last */
-    struct wish *first, **last;
+    struct wish *first, **last, *served; /* the last: out of the queue, the thread is at it */
     uint64_t batches;      /* finished, of spilling */
     int spill_result;      /* of the last one: pages, or -errno */
     uint64_t events;       /* wishes that came or failed, not told yet */
@@ -125,6 +125,7 @@ static void serve_wish(struct kvshm__tier *t)
     struct wish *wish = pop(t);
     int code = 1;
 
+    t->served = wish;
     pthread_mutex_unlock(&t->mutex);
     while (code == 1) {
         code = kvshm__batch_restore(&t->batch, wish->record, wish->seq, false);
@@ -134,6 +135,7 @@ static void serve_wish(struct kvshm__tier *t)
         }
     }
     pthread_mutex_lock(&t->mutex);
+    t->served = NULL;
     if ((code == -EAGAIN || code == KVSHM_E_STALLED) && !t->stop) {
         push(t, wish);
         sleep_until(t, POLL_NS / 10);
@@ -324,23 +326,41 @@ void kvshm__tier_close(kvshm *kv)
 
 /* ---- For those who wait ----------------------------------------------------------------------------------- */
 
+static struct wish *make_wish(uint32_t record, uint64_t seq, bool waited_for)
+{
+    struct wish *wish = kvshm__private_alloc(sizeof(*wish));
+
+    if (wish)
+        *wish = (struct wish){.record = record, .seq = seq, .waited_for = waited_for};
+    return wish;
+}
+
+static bool is_wanted(const struct kvshm__tier *t, uint32_t record, uint64_t seq)
+{
+    const struct wish *wish = t->served;
+
+    if (wish && !wish->waited_for && wish->record == record && wish->seq == seq)
+        return true;
+    for (wish = t->first; wish; wish = wish->next) {
+        if (wish->record == record && wish->seq == seq)
+            return true;
+    }
+    return false;
+}
+
 int kvshm__tier_want(kvshm *kv, uint32_t record, uint64_t seq)
 {
     struct kvshm__tier *t = kv->tier;
-    struct wish *wish = kvshm__private_alloc(sizeof(*wish));
+    struct wish *wish = make_wish(record, seq, false);
     int code = 0;
 
     if (!wish)
         return -ENOMEM;
-    wish->record = record;
-    wish->seq = seq;
     pthread_mutex_lock(&t->mutex);
-    for (struct wish *other = t->first; other; other = other->next) {
-        if (other->record == record && other->seq == seq) { /* it is wanted already */
-            pthread_mutex_unlock(&t->mutex);
-            kvshm__private_free(wish);
-            return 0;
-        }
+    if (is_wanted(t, record, seq)) {
+        pthread_mutex_unlock(&t->mutex);
+        kvshm__private_free(wish);
+        return 0;
     }
     push(t, wish);
     t->open_wishes++;
@@ -373,24 +393,28 @@ static bool take_out(struct kvshm__tier *t, struct wish *wish)
 int kvshm__tier_wait_for(kvshm *kv, uint32_t record, uint64_t seq, uint64_t timeout_ns)
 {
     struct kvshm__tier *t = kv->tier;
-    struct wish wish = {.record = record, .seq = seq, .waited_for = true};
+    struct wish *wish = make_wish(record, seq, true);
     struct timespec until = time_at(deadline(timeout_ns));
 
+    if (!wish)
+        return -ENOMEM;
     pthread_mutex_lock(&t->mutex);
-    push(t, &wish);
+    push(t, wish);
     t->waiting++;
     int code = wake(t);
-    while (!wish.done) {
-        if (code == 0)
-            code = -pthread_cond_timedwait(&t->came, &t->mutex, &until);
-        if (code != 0 && take_out(t, &wish))
-            break;
-        if (code != 0 && !wish.done) /* the batch that is in flight comes to its end */
-            pthread_cond_wait(&t->came, &t->mutex);
+    while (code == 0 && !wish->done)
+        code = -pthread_cond_timedwait(&t->came, &t->mutex, &until);
+    if (wish->done) {
+        code = wish->result;
+    } else if (!take_out(t, wish)) { /* the thread is at it, and has it from here on */
+        wish->waited_for = false;
+        t->open_wishes++;
+        wish = NULL;
     }
     t->waiting--;
     pthread_mutex_unlock(&t->mutex);
-    return wish.done ? wish.result : code;
+    kvshm__private_free(wish);
+    return code;
 }
 
 void kvshm__tier_kick(kvshm *kv)

@@ -230,6 +230,19 @@ START_TEST(test_g2_a_stopped_writer)
 }
 END_TEST
 
+/* The slot of a writer that died comes back to who needs slots, if nobody removes anything. */
+START_TEST(test_slots_of_the_dead_are_found)
+{
+    childs_record = record_of(0);
+    ts_kill(stopped(write_and_stop));
+    for (uint32_t i = 1; i < slots_at_first; i++)
+        in_put(kv, i * 10, 4);
+    ts_is(kvshm_flush(kv), 0);
+    ck_assert_uint_eq(kvshm__slots_free(kv), 0);
+    in_audit(kv);
+}
+END_TEST
+
 /* A writer that dies: its page is in memory alone at once, and can be written again. */
 START_TEST(test_g2_a_dead_writer)
 {
@@ -362,6 +375,7 @@ int main(void)
     tcase_add_test(tcase, test_g4_marks);
     tcase_add_test(tcase, test_g2_a_stopped_writer);
     tcase_add_test(tcase, test_g2_a_dead_writer);
+    tcase_add_test(tcase, test_slots_of_the_dead_are_found);
     tcase_add_test(tcase, test_a_stopped_reader);
     tcase_add_loop_test(tcase, test_cleared_while_it_is_read, 0, sizeof(reads) / sizeof(reads[0]));
     tcase_add_loop_test(tcase, test_cleared_while_it_is_renamed, 0, 2);

@@ -607,8 +607,9 @@ END_TEST
 static void *ask_first(void *arg)
 {
     struct kvshm_prefix prefix = in_range(0, 10);
+    struct kvshm_lease lease;
 
-    ts_is(asked(arg, &prefix), 0);
+    ts_is(kvshm_lookup(arg, &prefix, KVSHM_WAIT, &lease), KVSHM_PENDING);
     return NULL;
 }
 
@@ -636,6 +637,7 @@ START_TEST(test_lookup_waits_no_longer)
     disk.hold = true;
     ck_assert_int_eq(pthread_create(&first, NULL, ask_first, kv), 0);
     until_held();
+    ck_assert_int_eq(pthread_join(first, NULL), 0); /* nor for what it asked for itself */
     prefix = entry(1);
     resident = in_range(7000, 10);
     uint64_t began = kvshm__sys_real.monotonic_ns();
@@ -648,7 +650,6 @@ START_TEST(test_lookup_waits_no_longer)
     in_put(kv, 8000, 10);
     ck_assert_uint_eq(stats_of(kv).restore_failures, 0);
     heal();
-    ck_assert_int_eq(pthread_join(first, NULL), 0);
     atomic_store(&kv->header->settings.wait_ms, KVSHM_UNLIMITED);
     ts_is(asked(kv, &prefix), 0);
     goes_on(kv);

@@ -47,7 +47,7 @@ result()
     fi
 }
 
-echo "1..4"
+echo "1..5"
 result 1 "100000 hits make no system call" "$(between 100000)" 0
 result 2 "a system call between the marks is seen" "$(between 10 noise 2>"$TMPDIR/seen")" 1
 result 3 "hits beside a tier that writes and reads make no system call" "$(between 20000 tier "$TMPDIR/spill")" 0
@@ -57,3 +57,20 @@ if awk '/getsid\(/ { marks++; thread = $1; next } marks == 1 && $1 != thread { f
 else
     echo "not ok 4 - those of the tier are seen"
 fi
+
+# Writing and reading 2048 pages, by one thread, all of whose calls count; without fio, which makes some of its own.
+mkdir "$TMPDIR/without" || exit 99
+printf '#!/bin/sh\nexit 1\n' >"$TMPDIR/without/fio"
+chmod +x "$TMPDIR/without/fio"
+PATH=$TMPDIR/without:$PATH strace -f -o "$TMPDIR/trace" "$abs_top_builddir/tools/kvshm-bench" spill --rounds=1 \
+    --page-bytes=4K --bytes=8M "$TMPDIR/paged" >"$TMPDIR/said" 2>&1 || cat "$TMPDIR/said" >&2
+awk -v own_calls="$own_calls" '/io_uring_enter/ { tier[$1] = 1 }
+    !/resumed>|\+\+\+|---/ && $0 !~ own_calls { calls[$1]++ }
+    END { for (thread in tier) sum += calls[thread]; print sum + 0 }' "$TMPDIR/trace" >"$TMPDIR/calls"
+read -r calls <"$TMPDIR/calls"
+if [ "$calls" -gt 0 ] && [ "$calls" -lt 4096 ]; then
+    echo "ok 5 - a page written or read takes less than one system call"
+else
+    echo "not ok 5 - a page written or read takes less than one system call: $calls calls of the tier for 4096 transfers"
+fi
+echo "# $calls system calls of the tier, 2048 pages written and 2048 read"
