@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -93,10 +94,21 @@ static int check_owner(const kvshm *kv, const struct kvshm__spill_file *file, co
     if (code < 0)
         return kvshm__fail(code, "%s: fstat: %s", path, kvshm_strerror(code));
     if (spill.st_uid != segment.st_uid)
-        return kvshm__fail(-EPERM, "%s, which the creator of arena %s names, belongs to user %u and the arena to user %u; name the "
-                           "file yourself (config.spill_path, KVSHM_SPILL), or attach with KVSHM_NOTIER", path, kv->name,
-                           spill.st_uid, segment.st_uid);
+        return kvshm__fail(-EPERM, "%s, which the creator of arena %s names, belongs to user %u and the arena to user %u", path,
+                           kv->name, spill.st_uid, segment.st_uid);
     return 0;
+}
+
+/* Behind the message that says why. */
+static int no_spill(const kvshm *kv)
+{
+    char why[KVSHM__MESSAGE_BYTES];
+
+    snprintf(why, sizeof(why), "%s", kvshm_errmsg(NULL));
+    return kvshm__fail(KVSHM_E_NOSPILL,
+                       "%s; arena %s needs its own: say where that is (config.spill_path, KVSHM_SPILL), or attach with "
+                       "KVSHM_NOTIER",
+                       why, kv->name);
 }
 
 int kvshm__adopt_follow(kvshm *kv, const struct kvshm__config *expect, unsigned flags)
@@ -119,7 +131,7 @@ int kvshm__adopt_follow(kvshm *kv, const struct kvshm__config *expect, unsigned 
         if (code < 0)
             kvshm__spill_close(&file);
     }
-    return code < 0 ? KVSHM_E_NOSPILL : kvshm__tier_open(kv, &file, path);
+    return code < 0 ? no_spill(kv) : kvshm__tier_open(kv, &file, path);
 }
 
 void kvshm__adopt_undo(kvshm *kv, const struct kvshm__config *config, struct kvshm__spill_file *file)

@@ -268,7 +268,7 @@ static int compare(const kvshm *kv, const struct kvshm__config *expect)
                            kv->name);
     if (expect->page_bytes == 0)
         return 0;
-    return kvshm__geometry_compare(&expect->asked.geometry, &kv->fixed->geometry);
+    return kvshm__geometry_compare(&expect->asked.geometry, &kv->fixed->geometry, NULL);
 }
 
 static int become_client(kvshm *kv, const struct kvshm__config *expect)

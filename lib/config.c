@@ -254,30 +254,35 @@ uint32_t kvshm_pages_for_tokens(uint32_t tokens, uint32_t page_tokens)
     return page_tokens == 0 ? 0 : tokens / page_tokens + (tokens % page_tokens != 0);
 }
 
-static int differ(const char *field, uint64_t asked, uint64_t had)
+static int differ(const char *path, const char *field, uint64_t asked, uint64_t had)
 {
+    if (path)
+        return kvshm__fail(KVSHM_E_GEOMETRY,
+                           "geometry.%s is %" PRIu64 " and that of spill file %s is %" PRIu64 "; ask for the file's, or "
+                           "name another file",
+                           field, asked, path, had);
     return kvshm__fail(KVSHM_E_GEOMETRY,
                        "geometry.%s is %" PRIu64 " and the arena's is %" PRIu64 "; ask for the "
                        "arena's, or use another name",
                        field, asked, had);
 }
 
-int kvshm__geometry_compare(const struct kvshm_geometry *asked, const struct kvshm_geometry *had)
+int kvshm__geometry_compare(const struct kvshm_geometry *asked, const struct kvshm_geometry *had, const char *path)
 {
     if (asked->page_bytes != had->page_bytes)
-        return differ("page_bytes", asked->page_bytes, had->page_bytes);
+        return differ(path, "page_bytes", asked->page_bytes, had->page_bytes);
     if (asked->num_layers != had->num_layers)
-        return differ("num_layers", asked->num_layers, had->num_layers);
+        return differ(path, "num_layers", asked->num_layers, had->num_layers);
     if (asked->num_kv_heads != had->num_kv_heads)
-        return differ("num_kv_heads", asked->num_kv_heads, had->num_kv_heads);
+        return differ(path, "num_kv_heads", asked->num_kv_heads, had->num_kv_heads);
     if (asked->head_dim != had->head_dim)
-        return differ("head_dim", asked->head_dim, had->head_dim);
+        return differ(path, "head_dim", asked->head_dim, had->head_dim);
     if (asked->page_bytes == 0 && asked->dtype != had->dtype)
-        return differ("dtype", asked->dtype, had->dtype);
+        return differ(path, "dtype", asked->dtype, had->dtype);
     if (asked->page_tokens != had->page_tokens)
-        return differ("page_tokens", asked->page_tokens, had->page_tokens);
+        return differ(path, "page_tokens", asked->page_tokens, had->page_tokens);
     if (asked->shards != had->shards)
-        return differ("shards", asked->shards, had->shards);
+        return differ(path, "shards", asked->shards, had->shards);
     return 0;
 }
 

@@ -35,8 +35,12 @@ int kvshm__config_expect(const struct kvshm_config *from, struct kvshm__config *
 /* 0 and the bytes of a page, or KVSHM_E_GEOMETRY with the field, its value and what would be valid. */
 int kvshm__geometry_check(const struct kvshm_geometry *geometry, uint64_t *page_bytes);
 
-/* 0, or KVSHM_E_GEOMETRY naming the first field in which they differ. dtype counts unless pages are opaque. */
-int kvshm__geometry_compare(const struct kvshm_geometry *asked, const struct kvshm_geometry *had);
+/*
+ * 0, or KVSHM_E_GEOMETRY naming the first field in which they differ. dtype counts unless pages are opaque.
+ *
+ * path   of the spill file that had is of; NULL: it is an arena's
+ */
+int kvshm__geometry_compare(const struct kvshm_geometry *asked, const struct kvshm_geometry *had, const char *path);
 
 /* Is it [A-Za-z0-9][A-Za-z0-9._-]{0,63}? */
 bool kvshm__name_valid(const char *name);

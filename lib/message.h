@@ -3,8 +3,8 @@
  * message.h - the sentence that says what went wrong.
  *
  * Each thread has one buffer of KVSHM__MESSAGE_BYTES in thread-local storage. A call that fails writes it once, at
- * the place that knows the values; calls above add nothing to it. A sentence names the value, the limit and the
- * remedy, has no newline and no full stop.
+ * the place that knows the values; calls above add nothing to it, but an attach without its spill file what can be
+ * done. A sentence names the value, the limit and the remedy, has no newline and no full stop.
  */
 #ifndef KVSHM_MESSAGE_H
 #define KVSHM_MESSAGE_H

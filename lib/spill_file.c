@@ -141,6 +141,18 @@ static int open_direct(const char *path, int flags, unsigned mode, struct kvshm_
     return code >= 0 ? 0 : code;
 }
 
+/* It could not be opened. */
+static int unopened(int code, const char *path)
+{
+    if (code == -ELOOP)
+        return kvshm__fail(code, "%s is a symbolic link, which is not followed; give the path that it leads to", path);
+    if (code == -EISDIR)
+        return kvshm__fail(code, "%s is a folder; name a file in it, or a block device", path);
+    if (code == -EACCES || code == -EPERM)
+        return kvshm__fail(code, "%s: %s; this process has to be able to read and write it", path, kvshm_strerror(code));
+    return kvshm__fail(code, "%s: %s", path, kvshm_strerror(code));
+}
+
 /* The block that this file system wants at least. */
 static int find_block(struct kvshm__spill_file *file, const char *path, uint32_t *block_bytes)
 {
@@ -171,7 +183,7 @@ static int find_bytes(const struct kvshm__spill_file *file, const char *path, ui
 
     *device = code == 0 && S_ISBLK(status.st_mode);
     if (code == 0 && !*device && !S_ISREG(status.st_mode))
-        return kvshm__fail(-EINVAL, "%s is neither a file nor a block device", path);
+        return kvshm__fail(-EINVAL, "%s is neither a file nor a block device; name one of these", path);
     if (*device)
         code = kvshm__sys.device_bytes(file->fd, bytes);
     else if (code == 0)
@@ -220,7 +232,7 @@ static int read_header(struct kvshm__spill_file *file, const char *path, uint32_
         kvshm__sys.unmap(block, block_bytes);
     }
     if (code == -ENODATA)
-        return kvshm__fail(KVSHM_E_FORMAT, "%s is shorter than the header of a spill file", path);
+        return kvshm__fail(KVSHM_E_FORMAT, "%s is shorter than the header of a spill file; name another file", path);
     return code < 0 ? kvshm__fail(code, "%s: %s", path, kvshm_strerror(code)) : 0;
 }
 
@@ -235,9 +247,10 @@ static int damaged(const char *path, const char *field, uint64_t value)
 static int check_signature(const struct kvshm_spill_header *h, const char *path)
 {
     if (memcmp(h->magic, KVSHM__SPILL_MAGIC, sizeof(h->magic)) != 0)
-        return kvshm__fail(KVSHM_E_FORMAT, "%s does not begin with the signature of a spill file", path);
+        return kvshm__fail(KVSHM_E_FORMAT,
+                           "%s does not begin with the signature of a spill file; name another file", path);
     if (h->byte_order == __builtin_bswap32(KVSHM__SPILL_BYTE_ORDER))
-        return kvshm__fail(KVSHM_E_BYTE_ORDER, "%s was made with the other byte order", path);
+        return kvshm__fail(KVSHM_E_BYTE_ORDER, "%s was made with the other byte order; name another file, or remove this one", path);
     if (h->byte_order == KVSHM__SPILL_BYTE_ORDER && h->version > KVSHM__SPILL_VERSION)
         return kvshm__fail(KVSHM_E_VERSION,
                            "%s has version %u of the format, this library (%s) knows %u; use the library that made "
@@ -282,7 +295,7 @@ static int check_shape(const struct kvshm_spill_header *h, const char *path, str
 
 static int check_want(const struct kvshm_spill_header *h, const struct kvshm__spill_want *want, const char *path)
 {
-    int code = kvshm__geometry_compare(&want->geometry, &h->geometry);
+    int code = kvshm__geometry_compare(&want->geometry, &h->geometry, path);
 
     if (code < 0)
         return code;
@@ -416,7 +429,8 @@ static int make_new(const char *path, const struct kvshm__spill_want *want, stru
         return code;
     code = open_direct(dir, O_TMPFILE, 0600, file);
     if (code < 0)
-        return kvshm__fail(code, "folder %s: %s", dir, kvshm_strerror(code));
+        return kvshm__fail(code, "folder %s: %s; name a file in a folder that this process may write", dir,
+                           kvshm_strerror(code));
     code = make_shape(file, path, want);
     if (code == 0)
         code = take_space(file, path);
@@ -500,7 +514,7 @@ int kvshm__spill_make(const char *path, const struct kvshm__spill_want *want, st
     else if (code == -ENOENT)
         code = make_new(path, want, file);
     else
-        kvshm__fail(code, "%s: %s", path, kvshm_strerror(code));
+        unopened(code, path);
     if (code < 0)
         kvshm__spill_close(file);
     return code;
@@ -516,7 +530,7 @@ int kvshm__spill_open(const char *path, const struct kvshm__spill_want *want, st
     memset(file, 0, sizeof(*file));
     code = open_direct(path, 0, 0, file);
     if (code < 0)
-        return kvshm__fail(code, "%s: %s", path, kvshm_strerror(code));
+        return unopened(code, path);
     code = find_block(file, path, &block_bytes);
     if (code == 0)
         code = lock(file, F_RDLCK, path);
@@ -558,7 +572,7 @@ int kvshm__spill_follow(struct kvshm__spill_file *file, const char *path, const 
     if (code == 0)
         code = check_signature(&file->header, path);
     if (code == 0 && memcmp(file->header.arena_id, arena_id, sizeof(file->header.arena_id)) != 0)
-        code = kvshm__fail(-ESTALE, "%s belongs to another arena", path);
+        code = kvshm__fail(-ESTALE, "%s belongs to another arena, which was created on it or has taken it over", path);
     return code;
 }
 

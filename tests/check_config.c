@@ -212,9 +212,9 @@ START_TEST(test_geometry_compare)
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
         struct kvshm_geometry asked = had;
 
-        ts_is(kvshm__geometry_compare(&asked, &had), 0);
+        ts_is(kvshm__geometry_compare(&asked, &had, NULL), 0);
         ((unsigned char *)&asked)[fields[i]]++;
-        ts_is(kvshm__geometry_compare(&asked, &had), KVSHM_E_GEOMETRY);
+        ts_is(kvshm__geometry_compare(&asked, &had, NULL), KVSHM_E_GEOMETRY);
     }
 }
 END_TEST
