@@ -31,6 +31,11 @@ golden "no size of the file" kvshmctl create x --page-bytes 64 --frames 1 --spil
 golden "no file of the size" kvshmctl create x --page-bytes 64 --frames 1 --spill-size 1M
 golden "a size that is too small" kvshmctl create x --page-bytes 64 --frames 1 --spill "$folder/x" --spill-size 10K
 golden "no folder" kvshmctl create x --page-bytes 64 --frames 1 --spill "$folder/none/x" --spill-size 1M
+golden "no memory" kvshmctl create x --page-bytes 64
+golden "a folder" kvshmctl create x --page-bytes 64 --frames 1 --spill "$folder" --spill-size 1M
+ln -s "$folder/x" "$folder/link"
+golden "a symbolic link" kvshmctl create x --page-bytes 64 --frames 1 --spill "$folder/link" --spill-size 1M
+rm "$folder/link"
 golden "no admission" kvshmctl create x --page-bytes 64 --frames 1 --admission some
 golden "no time" kvshmctl create x --page-bytes 64 --frames 1 --wait-ms soon
 golden "a file of another arena" kvshmctl create x --page-bytes 64 --frames 1 --spill "$file" --spill-size 1M
@@ -89,6 +94,9 @@ plain()
 golden "without a file" plain
 
 # Without the file only what needs none works.
+mv "$file" "$folder/elsewhere"
+golden "set its size without it" kvshmctl set chat spill_bytes=512K
+mv "$folder/elsewhere" "$file"
 gone()
 {
     mv "$file" "$folder/elsewhere"
@@ -119,6 +127,17 @@ echo something >"$folder/text"
 golden "load another file" kvshmctl load x "$folder/text" --frames 4
 kvshmctl rm chat --yes
 golden "load without memory" kvshmctl load x "$file"
+golden "load with too much" kvshmctl load x "$file" --frames 4 --memory 4M
+golden "load for too many clients" kvshmctl load x "$file" --frames 4 --max-clients 65
+taken_over()
+{
+    kvshmctl load first "$file" --frames 4 && kvshmctl load second "$file" --frames 4 || return 1
+    kvshmctl flush first >"$TMPDIR/out" 2>&1 && return 1
+    cat "$TMPDIR/out"
+    grep -q "$file belongs to another arena.*arena first.*KVSHM_SPILL" "$TMPDIR/out" && kvshmctl flush second &&
+        kvshmctl rm --yes first && kvshmctl rm --yes second
+}
+check "a file that another arena has taken over" taken_over
 golden "load with a geometry" kvshmctl load x "$file" --frames 4 --page-bytes 64
 golden "help of load" kvshmctl load --help
 golden "help of flush" kvshmctl flush --help

@@ -34,6 +34,7 @@ struct request {
     const char *label;
     bool yes;
     bool force;
+    bool clients_said; /* --max-clients was given */
 };
 
 struct command {
@@ -43,7 +44,6 @@ struct command {
     const struct argp_option *options;
     const char *doc;
     enum tool_status (*run)(struct request *request);
-    bool spares_file; /* it needs no spill file, also of an arena that has one */
 };
 
 /* Keys of options without a letter; those of create follow. */
@@ -69,13 +69,13 @@ static enum tool_status done(const struct request *request, kvshm *kv)
     return kvshm_detach(kv) < 0 ? failed(request, NULL) : TOOL_DONE;
 }
 
-/* Attach to change the arena, and see what it holds now. Some commands do without a file that is not to be had. */
-static bool attach(const struct request *request, kvshm **kv, struct kvshm_info *info)
+/* Attach to change the arena, and see what it holds now; where the file is spared, also without one that is not to be had. */
+static bool attach(const struct request *request, bool spares_file, kvshm **kv, struct kvshm_info *info)
 {
     int code = kvshm_attach(arena_name(request), NULL, 0, kv);
 
     kvshm_info_init(info);
-    if (code == KVSHM_E_NOSPILL && request->command->spares_file)
+    if (code == KVSHM_E_NOSPILL && spares_file)
         code = kvshm_attach(arena_name(request), NULL, KVSHM_NOTIER, kv);
     if (code < 0) {
         failed(request, NULL);
@@ -308,14 +308,28 @@ static void print_spill(const struct request *request, const struct kvshm_info *
     putchar('\n');
 }
 
-/* NULL, or what is wrong with the options together. */
-static const char *wrong_spill(const struct kvshm_config *config)
+/* NULL, or what is wrong with the options of create and load together. */
+static const char *wrong_memory(const struct kvshm_config *config)
 {
+    if (config->frames == 0 && config->memory_bytes == 0)
+        return "--frames or --memory is needed: pages that memory holds, or the size of the whole segment";
+    if (config->frames != 0 && config->memory_bytes != 0)
+        return "--frames and --memory are two ways to say how large it is; give one";
+    return NULL;
+}
+
+/* The same of create alone. */
+static const char *wrong_create(const struct kvshm_config *config)
+{
+    const struct kvshm_geometry *g = &config->geometry;
+
+    if (g->page_bytes == 0 && g->num_layers == 0 && g->num_kv_heads == 0 && g->head_dim == 0)
+        return "a geometry is needed: --layers, --kv-heads and --head-dim, or --page-bytes";
     if (config->spill_path && config->spill_bytes == 0)
         return "--spill needs --spill-size: the most that the file may hold";
     if (!config->spill_path && config->spill_bytes != 0)
         return "--spill-size is of a spill file; name one with --spill";
-    return NULL;
+    return wrong_memory(config);
 }
 
 static enum tool_status make(struct request *request)
@@ -337,7 +351,7 @@ static enum tool_status make(struct request *request)
 
 static enum tool_status run_create(struct request *request)
 {
-    const char *wrong = wrong_spill(&request->config);
+    const char *wrong = wrong_create(&request->config);
 
     if (wrong) {
         tool_error("%s", wrong);
@@ -353,11 +367,13 @@ static enum tool_status run_load(struct request *request)
 {
     struct kvshm_config *config = &request->config;
     struct kvshm__spill_file file;
-    const char *wrong = tool_parse_path(request->args[1], &config->spill_path);
+    const char *wrong = wrong_memory(config);
 
+    if (!wrong)
+        wrong = tool_parse_path(request->args[1], &config->spill_path);
     if (wrong) {
         tool_error("%s", wrong);
-        return TOOL_FAILED;
+        return TOOL_USAGE;
     }
     if (kvshm__spill_open(config->spill_path, NULL, &file) < 0)
         return failed(request, NULL);
@@ -365,8 +381,8 @@ static enum tool_status run_load(struct request *request)
     if (file.header.has_fingerprint)
         memcpy(config->fingerprint, file.header.fingerprint, sizeof config->fingerprint);
     config->spill_bytes = file.shape.file_bytes;
-    config->max_clients = config->max_clients < file.shape.epochs ? config->max_clients
-                                                                  : file.shape.epochs;
+    if (!request->clients_said && config->max_clients > file.shape.epochs)
+        config->max_clients = file.shape.epochs;
     kvshm__spill_close(&file);
     return make(request);
 }
@@ -376,7 +392,7 @@ static enum tool_status run_flush(struct request *request)
     struct kvshm_info info;
     kvshm *kv;
 
-    if (!attach(request, &kv, &info))
+    if (!attach(request, false, &kv, &info))
         return TOOL_FAILED;
     if (kvshm_flush(kv) < 0)
         return failed(request, kv);
@@ -467,6 +483,7 @@ static enum tool_status run_set(struct request *request)
     const char *name[ARGS_MAX];
     uint64_t value[ARGS_MAX];
     struct kvshm_info info;
+    bool of_file = false; /* a setting that changes the file */
     kvshm *kv;
 
     for (size_t i = 1; i < request->arg_count; i++) {
@@ -476,8 +493,9 @@ static enum tool_status run_set(struct request *request)
             tool_error("%s", wrong);
             return TOOL_USAGE;
         }
+        of_file = of_file || strcmp(name[i - 1], "spill_bytes") == 0;
     }
-    if (!attach(request, &kv, &info))
+    if (!attach(request, !of_file, &kv, &info))
         return TOOL_FAILED;
     for (size_t i = 0; i < request->arg_count - 1; i++) {
         if (strcmp(name[i], "capacity") == 0 && value[i] < info.entries &&
@@ -501,7 +519,7 @@ static enum tool_status run_clear(struct request *request)
     struct kvshm_info info;
     kvshm *kv;
 
-    if (!attach(request, &kv, &info))
+    if (!attach(request, false, &kv, &info))
         return TOOL_FAILED;
     if (!confirm(request, "Forget all %" PRIu64 " %s of %s?", info.entries, entries(info.entries),
                  info.name)) {
@@ -533,7 +551,7 @@ static enum tool_status run_evict(struct request *request)
             return TOOL_USAGE;
         }
     }
-    if (!attach(request, &kv, &info))
+    if (!attach(request, false, &kv, &info))
         return TOOL_FAILED;
     if (!confirm(request, "Evict %" PRIu64 " of the %" PRIu64 " %s of %s?",
                  wanted < info.entries ? wanted : info.entries, info.entries, entries(info.entries),
@@ -575,7 +593,7 @@ static enum tool_status run_reap(struct request *request)
         tool_error("client: %s", wrong);
         return TOOL_USAGE;
     }
-    if (!attach(request, &kv, &info))
+    if (!attach(request, true, &kv, &info))
         return TOOL_FAILED;
     if ((client || request->label) &&
         !confirm(request,
@@ -618,28 +636,28 @@ static const struct command commands[] = {
      "Create an arena. --frames or --memory is needed, and either --layers, --kv-heads and "
      "--head-dim, or --page-bytes. "
      "A SIZE is in bytes, or has a unit K, M, G or T (1K is 1024).",
-     run_create, false},
-    {"rm", "NAME", 1, 1, rm_options, "Remove an arena.", run_rm, false},
+     run_create},
+    {"rm", "NAME", 1, 1, rm_options, "Remove an arena.", run_rm},
     {"set", "NAME SETTING=VALUE...", 2, ARGS_MAX, yes_options,
      "Change settings while the arena is in use: capacity (entries, or 'unlimited'), stall_ms "
      "(milliseconds); of the spill file wait_ms (milliseconds, or 'unlimited'), admission (all or "
      "reused), spill_bytes (a size, at most that of the file).",
-     run_set, true},
-    {"clear", "NAME", 1, 1, yes_options, "Forget every entry. Leases stay good.", run_clear, false},
+     run_set},
+    {"clear", "NAME", 1, 1, yes_options, "Forget every entry. Leases stay good.", run_clear},
     {"flush", "NAME", 1, 1, NULL,
      "Write what is in memory to the spill file. It is on the device when this returns.",
-     run_flush, false},
+     run_flush},
     {"load", "NAME FILE", 2, 2, load_argp_options,
      "Create an arena of what a spill file holds. Page geometry, fingerprint and size are the "
      "file's. --frames or --memory is needed.",
-     run_load, false},
+     run_load},
     {"evict", "NAME [N]", 1, 2, yes_options,
-     "Evict the entries used longest ago. N is how many, 1 unless said.", run_evict, false},
+     "Evict the entries used longest ago. N is how many, 1 unless said.", run_evict},
     {"reap", "NAME [CLIENT]", 1, 2, reap_options,
      "Give back what dead clients held. Frames that they reserved with KVSHM_DEVICE only come back "
      "if the client or its "
      "label is named, by someone who knows that the device is idle.",
-     run_reap, true},
+     run_reap},
 };
 #define COMMANDS (sizeof commands / sizeof commands[0])
 
@@ -675,6 +693,7 @@ static error_t parse_command_option(int key, char *arg, struct argp_state *state
 
         if (wrong)
             argp_error(state, "--%s: %s", option->name, wrong);
+        request->clients_said = request->clients_said || option->offset == AT(max_clients);
         return 0;
     }
     return ARGP_ERR_UNKNOWN;
