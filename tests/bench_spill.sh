@@ -111,6 +111,8 @@ assert r["spill_mib_per_s"] > 0 and r["restore_mib_per_s"] > 0 and r["open_s"] >
 assert ("fio_write_mib_per_s" in r) == (r["peer"] == "fio")
 ' "$TMPDIR/result" && [ ! -e "$TMPDIR/measured" ] && [ "$(ls "$KVSHM_DIR")" = "" ] || return 1
     kvshm-bench spill --bytes=1M --rounds=1 "$TMPDIR/measured" | grep 'MiB/s' || return 1
+    kvshm-bench spill --bytes=0 "$TMPDIR/measured" 2>"$TMPDIR/err"
+    [ $? = 2 ] && grep -q -e '--bytes: 0 is too small' "$TMPDIR/err" || return 1
     echo mine >"$TMPDIR/measured"
     ! kvshm-bench spill "$TMPDIR/measured" && [ "$(cat "$TMPDIR/measured")" = mine ]
 }

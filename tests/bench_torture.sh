@@ -158,6 +158,13 @@ more_than_wanted()
         --spill-size=900000 >"$TMPDIR/result" && rm "$TMPDIR/spill" && holds 'kills == 5 and slots_lost == 0' && empty
 }
 
+# What cannot begin says why, and reports nothing.
+no_file()
+{
+    kvshm-bench torture --kills=1 --spill="$TMPDIR/none/spill" >"$TMPDIR/result" 2>"$TMPDIR/err"
+    [ $? = 1 ] && [ ! -s "$TMPDIR/result" ] && grep -q "$TMPDIR/none" "$TMPDIR/err" && empty
+}
+
 # It ends by time, and strikes until then; how often, is the machine's, so longer where that was not often enough.
 timed()
 {
@@ -191,10 +198,11 @@ check "the schedule is that of the seed" schedule
 check "another seed, server or process has another schedule" another_seed
 check "one server; three frames" few
 seen="kills_in_lock kills_in_transfer takeovers pending restored_pages arenas"
-check "$spill_kills kills with a spill file" tier $spill_kills --frames=96 --spill-size=2097152 "much room" \
+check "$spill_kills kills with a spill file" tier $spill_kills --frames=96 --spill-size=2M "much room" \
     "$seen entries_flushed"
 check "little memory and a full file" tier $spill_kills --frames=24 --spill-size=600000 "little room" "$seen"
 check "a strike that kills more than are wanted" more_than_wanted
+check "no folder of the file" no_file
 check "by time" timed
 check "damage is found" damage
 finish

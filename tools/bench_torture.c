@@ -685,8 +685,12 @@ static int torture(struct torture *t)
     t->run.shared = t->shared;
     torture_gone_begin(t->shared);
     status = make_arena(t);
-    if (status == 0)
-        status = run(t);
+    if (status) { /* which has said why; there is nothing to report */
+        bench_arena_remove(&t->arena);
+        bench_signal_obey(t->signal);
+        return status;
+    }
+    status = run(t);
     count_arena(t);
     if (bench_arena_remove(&t->arena))
         status = -1;

@@ -505,7 +505,7 @@ static const struct argp_option torture_argp_options[] = {
     {"stops", OPT_STOPS, "N", 0, "servers to stop and continue (default half as many as kills)", 0},
     {"frames", OPT_FRAMES, "N", 0, "pages that the arena's memory holds (default 96)", 0},
     {"spill", OPT_SPILL, "FILE", 0, "pages leave memory for this file, on which new arenas begin now and then", 0},
-    {"spill-size", OPT_SPILL_SIZE, "SIZE", 0, "bytes that it may have (default 2 MiB)", 0},
+    {"spill-size", OPT_SPILL_SIZE, "SIZE", 0, "the most that it may hold (default 2M)", 0},
     {"seed", OPT_SEED, "N", 0, "of all that is drawn by chance (default: of the clock)", 0},
     {"json", OPT_JSON, NULL, 0, "print the result as JSON", 0},
     {"check", OPT_CHECK, "COMMAND", 0, "run it with the arena's name whenever no server is left; it must answer 0", 0},
@@ -555,7 +555,7 @@ static error_t torture_parse(int key, char *arg, struct argp_state *state)
         options->spill = arg;
         return 0;
     case OPT_SPILL_SIZE:
-        options->spill_bytes = number(state, "--spill-size", arg, 1, UINT64_C(1) << 50);
+        options->spill_bytes = size(state, "--spill-size", arg);
         return 0;
     case OPT_SEED:
         options->seed = number(state, "--seed", arg, 0, UINT64_MAX);
@@ -621,6 +621,8 @@ static error_t spill_parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case OPT_BYTES:
         options->bytes = size(state, "--bytes", arg);
+        if (options->bytes == 0)
+            argp_error(state, "--bytes: 0 is too small; at least 1");
         return 0;
     case OPT_PAGE_BYTES:
         options->page_bytes = size(state, "--page-bytes", arg);
