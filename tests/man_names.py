@@ -129,6 +129,10 @@ def wrong_errors():
             yield "%s: there is no %s" % (page, code)
     for code in sorted(codes - used):
         yield "no page of section 3 lists " + code
+    outcomes = re.search(r"enum kvshm_outcome \{(.*?)\}", HEADER, flags=re.S).group(1)
+    for name, value in re.findall(r"(KVSHM_\w+) = (\d+)", outcomes):
+        if ".It Dv %s Pq %s\n" % (name, value) not in PAGES["kvshm_errors.7"]:
+            yield "kvshm_errors.7 does not list the outcome %s (%s)" % (name, value)
 
 
 def main():

@@ -161,7 +161,7 @@ static const struct column columns[COLUMNS] = {
     [MAX_LEASES] = {"max_leases", COLUMN_NUMBER, OF_ARENAS, 0, "leases one client may hold"},
     [STALL_MS] = {"stall_ms", COLUMN_NUMBER, OF_ARENAS, 0,
                   "milliseconds that writers wait for one that stopped"},
-    [EPOCH] = {"epoch", COLUMN_NUMBER, OF_ARENAS, 0, "1, and one more for each clear"},
+    [EPOCH] = {"epoch", COLUMN_NUMBER, OF_ARENAS, 0, "1, or the spill file's, and one more for each clear"},
     [CREATED] = {"created", COLUMN_TIME, OF_ARENAS, 0, "time since it was created"},
     [LAST_INSERT] = {"last_insert", COLUMN_TIME, OF_ARENAS, 0, "time since the last insert"},
     [LAST_EVICT] = {"last_evict", COLUMN_TIME, OF_ARENAS, 0, "time since the last eviction"},
