@@ -46,6 +46,7 @@ struct kvshm__tier {
     bool needed;           /* pages are to be written in any case */
     unsigned send;         /* so many entries are to leave memory */
     bool flush;            /* everything is to be written */
+    unsigned flushes;      /* calls that asked for it */
     int flush_result;
     uint64_t flush_moved_ns; /* when a batch of it was written last */
     struct wish *first, **last, *served; /* the last: out of the queue, the thread is at it */
@@ -75,13 +76,6 @@ static struct timespec time_at(uint64_t ns)
 
 /* ---- The thread ------------------------------------------------------------------------------------------- */
 
-static void tell(struct kvshm__tier *t)
-{
-    pthread_cond_broadcast(&t->came);
-    if (t->kv->event_fd >= 0)
-        kvshm__sys.event_signal(t->kv->event_fd);
-}
-
 static void finish(struct kvshm__tier *t, struct wish *wish, int result)
 {
     if (wish->waited_for) {
@@ -91,8 +85,10 @@ static void finish(struct kvshm__tier *t, struct wish *wish, int result)
         t->events++;
         t->open_wishes--;
         kvshm__private_free(wish);
+        if (t->kv->event_fd >= 0)
+            kvshm__sys.event_signal(t->kv->event_fd);
     }
-    tell(t);
+    pthread_cond_broadcast(&t->came);
 }
 
 static void push(struct kvshm__tier *t, struct wish *wish)
@@ -187,7 +183,7 @@ static int spill_some(struct kvshm__tier *t, bool flush, bool needed, unsigned *
 static void spill(struct kvshm__tier *t)
 {
     bool flush = t->flush, needed = t->needed;
-    unsigned send = t->send;
+    unsigned send = t->send, flushes = t->flushes;
 
     t->needed = false;
     t->send = 0;
@@ -204,7 +200,7 @@ static void spill(struct kvshm__tier *t)
     }
     if (code <= 0 && code != -EAGAIN)
         t->kicked = false;
-    if (flush)
+    if (flush && flushes == t->flushes) /* else what a later call asks for may have come behind this batch */
         flush_went(t, code);
     pthread_cond_broadcast(&t->came);
 }
@@ -246,6 +242,9 @@ static int wake(struct kvshm__tier *t)
         code = -pthread_create(&t->thread, NULL, run, t);
         pthread_sigmask(SIG_SETMASK, &before, NULL);
         t->running = code == 0;
+        if (code < 0)
+            kvshm__fail(code, "the thread that moves pages of arena %s to and from %s: %s", t->kv->name, t->path,
+                        kvshm_strerror(code));
     }
     pthread_cond_signal(&t->work);
     return code;
@@ -301,9 +300,16 @@ int kvshm__tier_rest(kvshm *kv)
     pthread_mutex_lock(&t->mutex);
     unsigned waiting = t->waiting;
     pthread_mutex_unlock(&t->mutex);
+    if (waiting == 0) {
+        end_thread(t);
+        pthread_mutex_lock(&t->mutex);
+        waiting = t->waiting;
+        if (waiting > 0) /* who came meanwhile may wait for the thread that ended */
+            wake(t);
+        pthread_mutex_unlock(&t->mutex);
+    }
     if (waiting > 0)
         return kvshm__fail(-EBUSY, "another thread waits for the spill file of arena %s; wait until its call has returned", kv->name);
-    end_thread(t);
     return 0;
 }
 
@@ -335,6 +341,7 @@ static struct wish *make_wish(uint32_t record, uint64_t seq, bool waited_for)
     return wish;
 }
 
+/* Is it wanted by somebody who will be told, as the next one is then? */
 static bool is_wanted(const struct kvshm__tier *t, uint32_t record, uint64_t seq)
 {
     const struct wish *wish = t->served;
@@ -342,8 +349,22 @@ static bool is_wanted(const struct kvshm__tier *t, uint32_t record, uint64_t seq
     if (wish && !wish->waited_for && wish->record == record && wish->seq == seq)
         return true;
     for (wish = t->first; wish; wish = wish->next) {
-        if (wish->record == record && wish->seq == seq)
+        if (!wish->waited_for && wish->record == record && wish->seq == seq)
             return true;
+    }
+    return false;
+}
+
+/* Takes a wish out of the queue; false: the thread is at it. */
+static bool take_out(struct kvshm__tier *t, struct wish *wish)
+{
+    for (struct wish **at = &t->first; *at; at = &(*at)->next) {
+        if (*at != wish)
+            continue;
+        *at = wish->next;
+        if (t->last == &wish->next)
+            t->last = at;
+        return true;
     }
     return false;
 }
@@ -363,8 +384,13 @@ int kvshm__tier_want(kvshm *kv, uint32_t record, uint64_t seq)
         return 0;
     }
     push(t, wish);
-    t->open_wishes++;
     code = wake(t);
+    if (code == 0) {
+        t->open_wishes++;
+    } else { /* no thread will ever end it */
+        take_out(t, wish);
+        kvshm__private_free(wish);
+    }
     pthread_mutex_unlock(&t->mutex);
     return code;
 }
@@ -374,20 +400,6 @@ static uint64_t deadline(uint64_t timeout_ns)
     uint64_t now = now_ns();
 
     return timeout_ns > UINT64_MAX / 4 - now ? UINT64_MAX / 4 : now + timeout_ns;
-}
-
-/* Takes a wish out of the queue; false: the thread is at it. */
-static bool take_out(struct kvshm__tier *t, struct wish *wish)
-{
-    for (struct wish **at = &t->first; *at; at = &(*at)->next) {
-        if (*at != wish)
-            continue;
-        *at = wish->next;
-        if (t->last == &wish->next)
-            t->last = at;
-        return true;
-    }
-    return false;
 }
 
 int kvshm__tier_wait_for(kvshm *kv, uint32_t record, uint64_t seq, uint64_t timeout_ns)
@@ -424,10 +436,8 @@ void kvshm__tier_kick(kvshm *kv)
     if (!t || !kvshm__spill_wanted(kv, false))
         return;
     pthread_mutex_lock(&t->mutex);
-    if (!t->kicked) {
-        t->kicked = true;
-        wake(t);
-    }
+    if (!t->kicked)
+        t->kicked = wake(t) == 0;
     pthread_mutex_unlock(&t->mutex);
 }
 
@@ -468,6 +478,7 @@ int kvshm__tier_flush(kvshm *kv)
 
     pthread_mutex_lock(&t->mutex);
     t->flush = true;
+    t->flushes++;
     t->flush_moved_ns = now_ns();
     t->waiting++;
     int code = wake(t);

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 
 #include "inside.h"
 #include "ring.h"
+#include "slots.h"
 #include "sys.h"
 
 #define FRAMES 64u
@@ -182,6 +184,9 @@ START_TEST(test_prefetch_and_wait)
     for (uint32_t i = 0; i < 4; i++)
         in_hit(kv, &prefix[i]);
     ts_is(kvshm_prefetch(kv, prefix, 5), 0);
+    leave_all(kv);
+    served(kv, &prefix[0]); /* what a call waits for itself is not told */
+    ck_assert_int_eq(poll(&poll_on, 1, 0), 0);
     end(kv);
 }
 END_TEST
@@ -623,6 +628,41 @@ START_TEST(test_detach_while_pages_are_pending)
 }
 END_TEST
 
+/* ---- Threads ---------------------------------------------------------------------------------------------------- */
+
+static _Atomic bool flushing;
+
+static void *flush_on(void *kv)
+{
+    while (flushing)
+        ts_need(kvshm_flush(kv) == 0);
+    return NULL;
+}
+
+/* What was inserted before a flush began is in the file after it, also if another thread's was under way. */
+START_TEST(test_flushes_of_two_threads)
+{
+    kvshm *kv = start();
+    pthread_t other;
+    unsigned missing = 0;
+
+    flushing = true;
+    ck_assert_int_eq(pthread_create(&other, NULL, flush_on, kv), 0);
+    for (uint32_t i = 0; i < 2000; i++) {
+        struct kvshm_prefix prefix = in_range(10 * i, 4);
+        put(kv, &prefix);
+        uint32_t record = in_record(kv, &prefix);
+        ts_is(kvshm_flush(kv), 0);
+        missing += !kvshm__slots_written(kv, record);
+        ts_is(kvshm_remove(kv, &prefix), 0);
+    }
+    flushing = false;
+    pthread_join(other, NULL);
+    ck_assert_uint_eq(missing, 0);
+    end(kv);
+}
+END_TEST
+
 /* ---- Failures --------------------------------------------------------------------------------------------------- */
 
 /* What fails: reads, writes, syncs; of the spill file alone. */
@@ -809,6 +849,7 @@ int main(void)
     tcase_add_test(tcase, test_evict_what_is_not_written);
     tcase_add_test(tcase, test_clear_and_remove_while_pages_move);
     tcase_add_test(tcase, test_forked_child);
+    tcase_add_test(tcase, test_flushes_of_two_threads);
     tcase_add_test(tcase, test_detach_while_pages_are_pending);
     tcase_add_loop_test(tcase, test_writes_fail, 0, 3);
     tcase_add_test(tcase, test_sync_fails);

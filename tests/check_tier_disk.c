@@ -656,6 +656,40 @@ START_TEST(test_lookup_waits_no_longer)
 }
 END_TEST
 
+static void *ask_second(void *arg)
+{
+    struct kvshm_prefix prefix = in_range(100, 10);
+
+    ts_is(asked(arg, &prefix), 0);
+    return NULL;
+}
+
+/* A prefetch of what another thread's call waits for, which has not come to be read yet, is told too. */
+START_TEST(test_prefetch_of_what_a_call_waits_for)
+{
+    struct kvshm_prefix prefix;
+    pthread_t first, second;
+    kvshm *kv;
+
+    use_engine(_i);
+    kv = start();
+    put_all(kv);
+    leave_all(kv);
+    disk.hold = true;
+    ck_assert_int_eq(pthread_create(&first, NULL, ask_first, kv), 0);
+    until_held();
+    ck_assert_int_eq(pthread_create(&second, NULL, ask_second, kv), 0);
+    usleep(20000); /* it is in the queue by then, mostly */
+    prefix = entry(1);
+    ts_is(kvshm_prefetch(kv, &prefix, 1), 1);
+    heal();
+    ts_is(kvshm_wait(kv, NULL), 1);
+    ck_assert_int_eq(pthread_join(first, NULL), 0);
+    ck_assert_int_eq(pthread_join(second, NULL), 0);
+    goes_on(kv);
+}
+END_TEST
+
 /* A reservation waits wait_ms for the disk, and then the oldest are dropped, and counted. */
 START_TEST(test_reserve_waits_no_longer)
 {
@@ -707,6 +741,7 @@ int main(void)
     tcase_add_loop_test(tcase, test_file_is_replaced, 0, ENGINES);
     tcase_add_loop_test(tcase, test_file_is_cut, 0, ENGINES);
     tcase_add_loop_test(tcase, test_lookup_waits_no_longer, 0, ENGINES);
+    tcase_add_loop_test(tcase, test_prefetch_of_what_a_call_waits_for, 0, ENGINES);
     tcase_add_loop_test(tcase, test_reserve_waits_no_longer, 0, ENGINES);
     suite_add_tcase(suite, tcase);
     return ts_run(suite);
