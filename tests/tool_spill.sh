@@ -107,6 +107,18 @@ gone()
 }
 check "a file that is elsewhere" gone
 
+# evict: entries leave memory, those that were not in the file too, and none is lost.
+evicted()
+{
+    kvshmctl create many --page-bytes 4K --page-tokens 16 --frames 64 --spill "$folder/many" --spill-size 2M --backing small \
+        --numa local &&
+        tool_server many filler insert:1:64 insert:2:64 insert:3:64 insert:4:64 || return 1
+    kvshmctl evict many 3 --yes && kvshmctl evict many 9 --yes && kvshmctl evict many --yes || return 1
+    squeezed kvshm -o used,entries,spilled-entries,spilled many
+    kvshmctl rm many --yes && rm "$folder/many"
+}
+golden "evict to the file" evicted
+
 # load
 start chat user insert:5:64 flush
 golden "load while it is used" kvshmctl load other "$file" --frames 4

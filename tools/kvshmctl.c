@@ -4,7 +4,8 @@
  *
  * A command is a line of commands[]: its options, how many arguments it takes, and what it does. An option of
  * create is a line of create_options[], which also says how its value is read and where in struct kvshm_config it
- * belongs. The library judges the values; only what cannot be written at all is refused here.
+ * belongs. The library judges the values; what cannot be written at all, and what is missing or
+ * does not go together, is refused here.
  */
 #include <argp.h>
 #include <errno.h>
@@ -18,6 +19,8 @@
 #include "common.h"
 #include "handle.h"
 #include "limit.h"
+#include "mend.h"
+#include "message.h"
 #include "populate.h"
 #include "reap.h"
 #include "spill_file.h"
@@ -25,6 +28,7 @@
 #define ARGS_MAX      16
 #define SHOW_AFTER_NS UINT64_C(500000000)
 #define SHOW_EACH_NS  UINT64_C(100000000)
+#define EVICT_WAIT_NS UINT64_C(10000000000)
 
 struct request {
     const struct command *command;
@@ -531,16 +535,52 @@ static enum tool_status run_clear(struct request *request)
     return done(request, kv);
 }
 
-/* Entries that this client has evicted. */
-static uint64_t evicted(const kvshm *kv)
+/* What this client has counted. */
+static uint64_t counted(const kvshm *kv, unsigned counter)
 {
-    return KVSHM__LOAD(&kv->clients[kv->place].counters[KVSHM__CNT_evicted_entries]);
+    return KVSHM__LOAD(&kv->clients[kv->place].counters[counter]);
+}
+
+/* Evict an entry. If it has to be written to the spill file first, wait until it has left memory, or nothing goes on. 1, 0:
+ * there is none, or an error. */
+static int evict_one(kvshm *kv, uint64_t *frames)
+{
+    uint64_t evicted = counted(kv, KVSHM__CNT_evicted_entries);
+    uint64_t left = counted(kv, KVSHM__CNT_left_pages);
+    uint64_t until_ns = tool_now_ns() + EVICT_WAIT_NS, spilled;
+    struct kvshm_info info;
+    int64_t back;
+    int code;
+
+    kvshm_info_init(&info);
+    if ((code = kvshm_info(kv, &info)) < 0 || info.entries <= info.entries_spilled)
+        return code;
+    spilled = info.entries_spilled;
+    back = kvshm_evict_lru(kv);
+    if (back < 0)
+        return (int)back;
+    while (back == 0 && counted(kv, KVSHM__CNT_evicted_entries) == evicted &&
+           counted(kv, KVSHM__CNT_left_pages) == left && info.entries_spilled <= spilled) {
+        if (tool_now_ns() > until_ns)
+            return kvshm__fail(-ETIMEDOUT, "the oldest entry is not in the spill file after %u s; "
+                               "kvshm -s -o spill-failures,spill-full shows whether it can be written",
+                               (unsigned)(EVICT_WAIT_NS / 1000000000));
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        if ((code = kvshm_info(kv, &info)) < 0)
+            return code;
+    }
+    /* What is counted under the lock is then counted whole. */
+    if (back == 0 && kvshm__mend_lock(kv) == 0)
+        kvshm__mend_unlock(kv);
+    *frames += back > 0 ? (uint64_t)back : counted(kv, KVSHM__CNT_left_pages) - left;
+    return 1;
 }
 
 static enum tool_status run_evict(struct request *request)
 {
     struct kvshm_info info;
     uint64_t wanted = 1, count = 0, frames = 0;
+    int code = 0;
     kvshm *kv;
 
     if (request->arg_count > 1) {
@@ -559,16 +599,10 @@ static enum tool_status run_evict(struct request *request)
         kvshm_detach(kv);
         return TOOL_REFUSED;
     }
-    while (count < wanted) {
-        int64_t result = kvshm_evict_lru(kv);
-
-        if (result < 0)
-            return failed(request, kv);
-        frames += (uint64_t)result;
-        if (evicted(kv) == count)
-            break; /* nothing is cached any more */
-        count = evicted(kv);
-    }
+    while (count < wanted && (code = evict_one(kv, &frames)) > 0)
+        count++;
+    if (code < 0)
+        return failed(request, kv);
     printf("%s: %" PRIu64 " %s evicted, %" PRIu64 " frame%s given back\n", info.name, count,
            entries(count), frames, plural(frames));
     return done(request, kv);
