@@ -656,18 +656,22 @@ START_TEST(test_lookup_waits_no_longer)
 }
 END_TEST
 
-static void *ask_second(void *arg)
-{
-    struct kvshm_prefix prefix = in_range(100, 10);
+struct question {
+    kvshm *kv;
+    struct kvshm_prefix prefix;
+};
 
-    ts_is(asked(arg, &prefix), 0);
+static void *ask(void *arg)
+{
+    struct question *question = arg;
+
+    ts_is(asked(question->kv, &question->prefix), 0);
     return NULL;
 }
 
 /* A prefetch of what another thread's call waits for, which has not come to be read yet, is told too. */
 START_TEST(test_prefetch_of_what_a_call_waits_for)
 {
-    struct kvshm_prefix prefix;
     pthread_t first, second;
     kvshm *kv;
 
@@ -675,13 +679,13 @@ START_TEST(test_prefetch_of_what_a_call_waits_for)
     kv = start();
     put_all(kv);
     leave_all(kv);
+    struct question one = {kv, entry(0)}, other = {kv, entry(1)};
     disk.hold = true;
-    ck_assert_int_eq(pthread_create(&first, NULL, ask_first, kv), 0);
+    ck_assert_int_eq(pthread_create(&first, NULL, ask, &one), 0);
     until_held();
-    ck_assert_int_eq(pthread_create(&second, NULL, ask_second, kv), 0);
+    ck_assert_int_eq(pthread_create(&second, NULL, ask, &other), 0);
     usleep(20000); /* it is in the queue by then, mostly */
-    prefix = entry(1);
-    ts_is(kvshm_prefetch(kv, &prefix, 1), 1);
+    ts_is(kvshm_prefetch(kv, &other.prefix, 1), 1);
     heal();
     ts_is(kvshm_wait(kv, NULL), 1);
     ck_assert_int_eq(pthread_join(first, NULL), 0);
