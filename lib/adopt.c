@@ -106,8 +106,8 @@ static int no_spill(const kvshm *kv)
 
     snprintf(why, sizeof(why), "%s", kvshm_errmsg(NULL));
     return kvshm__fail(KVSHM_E_NOSPILL,
-                       "%s; arena %s needs its own: say where that is (config.spill_path, KVSHM_SPILL), or attach with "
-                       "KVSHM_NOTIER",
+                       "%s; arena %s needs its spill file: say where that is (config.spill_path, KVSHM_SPILL), or attach "
+                       "with KVSHM_NOTIER",
                        why, kv->name);
 }
 

@@ -490,7 +490,12 @@ int kvshm__tier_flush(kvshm *kv)
     pthread_mutex_unlock(&t->mutex);
     if (code == KVSHM_E_STALLED)
         return kvshm__fail(code, "arena %s: another client does not go on with pages that it writes to %s; continue that "
-                           "process (SIGCONT) or kill it, then call again", kv->name, t->path);
+                           "process (SIGCONT) or kill it (kvshm -p -o pid,transfers shows which), then call again",
+                           kv->name, t->path);
+    if (code == -ENOSPC)
+        return kvshm__fail(code, "spill file %s: not all of what is resident could be written: of its %u slots spill_bytes "
+                           "leaves too few, or its disk is full; let it have more (kvshmctl set), or evict", t->path,
+                           kv->slot_count);
     if (code < 0)
         return kvshm__fail(code, "spill file %s: not all of what is resident could be written: %s", t->path,
                            kvshm_strerror(code));

@@ -119,6 +119,15 @@ evicted()
 }
 golden "evict to the file" evicted
 
+full()
+{
+    kvshmctl create full --page-bytes 4K --page-tokens 16 --frames 64 --spill "$folder/full" --spill-size 1M --backing small \
+        --numa local && tool_server full filler insert:1:64 && kvshmctl set full spill_bytes=0 || return 1
+    kvshmctl flush full
+    kvshmctl rm full --yes && rm "$folder/full"
+}
+golden "flush to a file without room" full
+
 # load
 start chat user insert:5:64 flush
 golden "load while it is used" kvshmctl load other "$file" --frames 4
