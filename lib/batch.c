@@ -125,26 +125,53 @@ static void lock_at_last(kvshm *kv)
         kvshm__sys.sleep_ns(PAUSE_NS);
 }
 
-/* Neighbours go in one write. */
-static int erase_headers(const struct kvshm__batch *b, const uint32_t *slots, unsigned n)
+/* Slots that lie side by side, in one write; if that fails, each in its own. Sets codes; returns that of the last that failed. */
+static int erase_run(const struct kvshm__batch *b, uint32_t slot, unsigned n, int *codes)
+{
+    int code = kvshm__spill_erase(&b->file, slot, n), last = code;
+
+    for (unsigned i = 0; i < n; i++) {
+        codes[i] = code == 0 || n == 1 ? code : kvshm__spill_erase(&b->file, slot + i, 1);
+        last = codes[i] < 0 ? codes[i] : last;
+    }
+    return last;
+}
+
+static int erase_headers(const struct kvshm__batch *b, const uint32_t *slots, unsigned n, int *codes)
 {
     unsigned end;
-    int code = 0;
+    int last = 0;
 
-    for (unsigned i = 0; i < n && code == 0; i = end) {
+    for (unsigned i = 0; i < n; i = end) {
         end = i + 1;
         while (end < n && slots[end] == slots[end - 1] + 1)
             end++;
-        code = kvshm__spill_erase(&b->file, slots[i], end - i);
+        int code = erase_run(b, slots[i], end - i, codes + i);
+        last = code < 0 ? code : last;
     }
-    return code;
+    return last;
 }
 
-/* Erase some of the doomed slots. How many, or -errno. */
+/* Backwards, so that they are taken again in their order. How many are erased. */
+static int settle_erased(struct kvshm__batch *b, const uint32_t *slots, const int *codes, unsigned n)
+{
+    int erased = 0;
+
+    lock_at_last(b->kv);
+    for (unsigned i = n; i-- > 0;) {
+        kvshm__slots_erased(b->kv, &slots[i], 1, codes[i] == 0);
+        erased += codes[i] == 0;
+    }
+    kvshm__slots_end(b->kv, KVSHM__BATCH_ERASING);
+    kvshm__mend_unlock(b->kv);
+    return erased;
+}
+
 int kvshm__batch_erase(struct kvshm__batch *b)
 {
     kvshm *kv = b->kv;
     uint32_t slots[KVSHM__BATCH_MAX];
+    int codes[KVSHM__BATCH_MAX], erased = 0;
     unsigned n = 0;
 
     pthread_mutex_lock(&b->erasing);
@@ -156,16 +183,15 @@ int kvshm__batch_erase(struct kvshm__batch *b)
         kvshm__mend_unlock(kv);
     }
     if (n > 0) {
-        code = erase_headers(b, slots, n);
-        for (unsigned i = 0; i < n && code == 0 && kvshm__spill_allowed(kv) < kv->slot_count; i++)
-            kvshm__spill_punch(&b->file, slots[i]);
-        lock_at_last(kv);
-        kvshm__slots_erased(kv, slots, n, code == 0);
-        kvshm__slots_end(kv, KVSHM__BATCH_ERASING);
-        kvshm__mend_unlock(kv);
+        code = erase_headers(b, slots, n, codes);
+        for (unsigned i = 0; i < n && kvshm__spill_allowed(kv) < kv->slot_count; i++) {
+            if (codes[i] == 0)
+                kvshm__spill_punch(&b->file, slots[i]);
+        }
+        erased = settle_erased(b, slots, codes, n);
     }
     pthread_mutex_unlock(&b->erasing);
-    return code < 0 ? code : (int)n;
+    return erased > 0 ? erased : code;
 }
 
 /* ---- Headers alone ---------------------------------------------------------------------------------------- */
@@ -291,13 +317,15 @@ int kvshm__batch_spill(struct kvshm__batch *b, enum kvshm__spill_zeal zeal)
 {
     struct kvshm__move moves[KVSHM__BATCH_MAX];
     struct kvshm__spill_rest rest = {.unnamed = KVSHM__NO_RECORD};
-    int n = start_ring(b);
+    int n = start_ring(b), erased = 0;
 
     b->failed = 0;
     if (n == 0 && kvshm__slots_doomed(b->kv) > 0)
-        n = kvshm__batch_erase(b);
-    if (n >= 0)
+        erased = kvshm__batch_erase(b);
+    if (n == 0)
         n = pick(b, moves, zeal, &rest);
+    if (n == -EAGAIN && rest.hindered == -ENOSPC && erased < 0)
+        n = erased; /* the slots that could be written are those that cannot be erased */
     if (n > 0)
         n = write_batch(b, moves, (unsigned)n);
     if (rest.unnamed != KVSHM__NO_RECORD && (n >= 0 || n == -EAGAIN)) {

@@ -48,7 +48,7 @@ int kvshm__batch_spill(struct kvshm__batch *b, enum kvshm__spill_zeal zeal);
  */
 int kvshm__batch_restore(struct kvshm__batch *b, uint32_t record, uint64_t seq, bool may_drop);
 
-/* Erase some of the doomed slots. How many, or -errno. Any thread. */
+/* Erase some of the doomed slots. How many; or, if none could be, -errno. Any thread. */
 int kvshm__batch_erase(struct kvshm__batch *b);
 
 /*

@@ -18,6 +18,7 @@
 #include "batch.h"
 #include "inside.h"
 #include "ring.h"
+#include "slots.h"
 #include "spill_file.h"
 #include "sys.h"
 
@@ -351,6 +352,39 @@ START_TEST(test_one_slot_is_not_written)
     ck_assert_uint_eq(there(kv), ENTRIES);
     kv = restart(kv);
     ck_assert_uint_eq(there(kv), ENTRIES);
+    goes_on(kv);
+}
+END_TEST
+
+/*
+ * The header of one slot can be written no more: what else is to be erased is, pages are written into other slots, and who
+ * removes what has no part of it is told that it cannot be promised, until the disk is well again.
+ */
+START_TEST(test_one_header_is_not_erased)
+{
+    struct kvshm_prefix gone;
+    kvshm *kv;
+
+    use_engine(_i);
+    kv = start();
+    put_all(kv);
+    leave_all(kv);
+    disk.writes = true;
+    fail_from(kvshm__spill_header_offset(&shape_of.shape, 0), kvshm__spill_header_offset(&shape_of.shape, 1), -EIO, ALWAYS);
+    gone = entry(0);
+    ts_is(kvshm_remove(kv, &gone), -EIO);
+    ck_assert(!kvshm_contains(kv, &gone));
+    ck_assert_uint_eq(kvshm__slots_doomed(kv), 1);
+    in_put(kv, 9000, 10);
+    leave_all(kv);
+    ts_is(asked_for(kv, 9000), 0);
+    ts_is(asked_for(kv, 100), 0);
+    in_audit(kv);
+    heal();
+    gone = entry(0);
+    ts_is(kvshm_remove(kv, &gone), KVSHM_MISS);
+    ck_assert_uint_eq(kvshm__slots_doomed(kv), 0);
+    insert_all(kv);
     goes_on(kv);
 }
 END_TEST
@@ -733,6 +767,7 @@ int main(void)
 
     tcase_add_checked_fixture(tcase, ts_setup, ts_teardown);
     tcase_add_loop_test(tcase, test_one_slot_is_not_written, 0, ENGINES);
+    tcase_add_loop_test(tcase, test_one_header_is_not_erased, 0, ENGINES);
     tcase_add_loop_test(tcase, test_nothing_is_written, 0, (int)WRITE_ERRORS * ENGINES);
     tcase_add_loop_test(tcase, test_one_slot_is_not_read, 0, ENGINES);
     tcase_add_loop_test(tcase, test_nothing_is_read, 0, (int)READ_ERRORS * ENGINES);
