@@ -91,29 +91,40 @@ static void move_payloads(struct kvshm__batch *b, struct kvshm__move *moves, uns
     wait_all(b, moves, queued);
 }
 
+/*
+ * A page that went while it was written gets no header: its frame may have been another's when it was read. Which of
+ * them still stand in theirs is looked at after the payload was taken, so that a header never belongs to other bytes.
+ */
+static void leave_out_the_gone(const kvshm *kv, struct kvshm__move *moves, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        if (moves[i].result == 0 && !kvshm__slots_awaited(kv, moves[i].record, moves[i].slot))
+            moves[i].result = -ECANCELED;
+    }
+}
+
 /* Headers that lie side by side go in one write. Of pages whose payload was not written, nothing is. */
 static void write_headers(struct kvshm__batch *b, struct kvshm__move *moves, unsigned n)
 {
     const struct kvshm__spill_shape *s = &b->file.shape;
+    unsigned run[KVSHM__BATCH_MAX], queued = 0, end;
     char *headers = b->headers;
-    unsigned queued = 0, end;
 
     for (unsigned i = 0; i < n; i = end) {
         end = i + 1;
+        run[i] = i;
         if (moves[i].result < 0)
             continue;
         while (end < n && moves[end].result == 0 && moves[end].slot == moves[end - 1].slot + 1)
-            end++;
+            run[end++] = i;
         int code = kvshm__ring_write(b->ring, headers + (size_t)i * s->header_stride, (end - i) * s->header_stride,
                                      kvshm__spill_header_offset(s, moves[i].slot), i);
         moves[i].result = code;
         queued += code == 0;
     }
     wait_all(b, moves, queued);
-    for (unsigned i = 1; i < n; i++) { /* the first of a run tells of all of it */
-        if (moves[i].result == 0 && moves[i].slot == moves[i - 1].slot + 1)
-            moves[i].result = moves[i - 1].result;
-    }
+    for (unsigned i = 0; i < n; i++) /* the first of a run tells of all of it */
+        moves[i].result = moves[run[i]].result;
 }
 
 /* ---- Erasing ---------------------------------------------------------------------------------------------- */
@@ -296,18 +307,22 @@ static int pick(struct kvshm__batch *b, struct kvshm__move *moves, enum kvshm__s
 static int write_batch(struct kvshm__batch *b, struct kvshm__move *moves, unsigned n)
 {
     const struct kvshm__spill_shape *s = &b->file.shape;
-    unsigned failed = 0;
+    unsigned failed = 0, gone = 0;
     int code = 0;
 
     for (unsigned i = 0; i < n; i++)
         kvshm__slot_seal(&b->file, (void *)((char *)b->headers + (size_t)i * s->header_stride));
     move_payloads(b, moves, n, true);
+    leave_out_the_gone(b->kv, moves, n);
     write_headers(b, moves, n);
     for (unsigned i = 0; i < n; i++) {
-        failed += moves[i].result < 0;
-        code = code == 0 ? moves[i].result : code;
+        bool is_gone = moves[i].result == -ECANCELED;
+        gone += is_gone;
+        failed += moves[i].result < 0 && !is_gone;
+        code = code == 0 && !is_gone ? moves[i].result : code;
     }
-    kvshm__count(b->kv, KVSHM__CNT_spill_bytes_written, (n - failed) * (s->payload_stride + s->header_stride));
+    kvshm__count(b->kv, KVSHM__CNT_spill_bytes_written,
+                 (n - failed) * s->payload_stride + (n - failed - gone) * s->header_stride);
     settle_spilled(b->kv, moves, n);
     b->failed = code;
     return failed == n ? code : (int)(n - failed);

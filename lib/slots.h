@@ -50,6 +50,12 @@ static inline bool kvshm__slots_written(const kvshm *kv, uint32_t record)
     return kvshm__slot_state(KVSHM__LOAD_ACQ(&kv->records[record].slot)) == KVSHM__SLOT_WRITTEN;
 }
 
+/* Does the record still want what this client writes into the slot? If so, its page has not left its frame. */
+static inline bool kvshm__slots_awaited(const kvshm *kv, uint32_t record, uint32_t slot)
+{
+    return KVSHM__LOAD_ACQ(&kv->records[record].slot) == kvshm__slot_word(slot, KVSHM__SLOT_WRITING);
+}
+
 /* How many are free; how many are doomed and in nobody's hands. */
 static inline uint64_t kvshm__slots_free(const kvshm *kv)
 {

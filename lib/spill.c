@@ -193,7 +193,7 @@ void kvshm__spill_settle(kvshm *kv, const struct kvshm__move *move)
 {
     if (move->result < 0) {
         kvshm__slots_fail(kv, move->slot);
-        kvshm__count(kv, KVSHM__CNT_spill_failures, 1);
+        kvshm__count(kv, KVSHM__CNT_spill_failures, move->result != -ECANCELED);
     } else if (kvshm__slots_settle(kv, move->slot, move->sum, move->flags)) {
         kvshm__count(kv, KVSHM__CNT_spilled_pages, 1);
         kvshm__evict_part_page(kv, move->record);

@@ -25,7 +25,7 @@ struct kvshm__move {
     uint64_t place;       /* as it was claimed */
     uint64_t sum;         /* of the payload */
     uint32_t flags;       /* of the header */
-    int result;           /* of the transfer: 0 or -errno */
+    int result;           /* of the transfer: 0 or -errno; -ECANCELED: the page went meanwhile */
 };
 
 /* ---- To the file ------------------------------------------------------------------------------------------ */

@@ -970,6 +970,18 @@ TIER = [
       ('load.c', '            kvshm__slots_refuse(l->kv, slot);', '            ;'),
       'check_tier_mend:test_what_a_start_does_not_use_is_erased',
       'Headers that a start did not use are not erased.'),
+    M('batch-header-of-the-gone',
+      ('batch.c', '    leave_out_the_gone(b->kv, moves, n);', '    (void)leave_out_the_gone;'),
+      'check_tier_disk:test_page_goes_while_it_is_written',
+      'A page that goes while it is written has a header, which may name the bytes of another.'),
+    M('batch-slots-of-the-dead-forgotten',
+      ('batch.c', '-ENOSPC && kvshm__slots_orphaned(kv)', '-ENOSPC && false'),
+      'check_slots:test_slots_of_the_dead_are_found',
+      'Slots that a dead client was writing do not come back to who needs some.'),
+    M('tier-waits-for-what-is-in-flight',
+      ('tier.c', '    while (code == 0 && !wish->done)', '    while ((code == 0 || wish == t->served) && !wish->done)'),
+      'check_tier_disk:test_lookup_waits_no_longer',
+      'KVSHM_WAIT waits longer than wait_ms if its own read is in flight.'),
 ]
 
 RING = [
