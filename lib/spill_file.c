@@ -248,7 +248,9 @@ static int check_signature(const struct kvshm_spill_header *h, const char *path)
 {
     if (memcmp(h->magic, KVSHM__SPILL_MAGIC, sizeof(h->magic)) != 0)
         return kvshm__fail(KVSHM_E_FORMAT,
-                           "%s does not begin with the signature of a spill file; name another file", path);
+                           "%s does not begin with the signature of a spill file; name another, or, if what it holds is "
+                           "not needed, remove the file, or wipe the first %u bytes of the device",
+                           path, KVSHM__SPILL_BLOCK_MIN);
     if (h->byte_order == __builtin_bswap32(KVSHM__SPILL_BYTE_ORDER))
         return kvshm__fail(KVSHM_E_BYTE_ORDER, "%s was made with the other byte order; name another file, or remove this one", path);
     if (h->byte_order == KVSHM__SPILL_BYTE_ORDER && h->version > KVSHM__SPILL_VERSION)
