@@ -340,7 +340,7 @@ struct kvshm_stats {
     uint64_t left_pages; /* pages: pages that left memory and stay in the spill file */
     uint64_t spilled_pages; /* pages: pages written to the spill file */
     uint64_t restored_pages; /* pages: pages read back from the spill file */
-    uint64_t pending_lookups; /* calls: lookups and matches that found pages in the spill file alone */
+    uint64_t pending_lookups; /* calls: lookups and matches answered before pages of theirs came from the spill file */
     uint64_t restore_failures; /* pages: pages that could not be read back, or were not what was written */
     uint64_t spill_failures; /* pages: pages that could not be written to the spill file */
     uint64_t spill_full; /* calls: times that the spill file had no slot to give */

@@ -168,7 +168,7 @@ static const struct column columns[COLUMNS] = {
     [HITS] = {"hits", COLUMN_NUMBER, OF_ARENAS, ARENAS | SPILL,
               "lookups and matches that found something in memory"},
     [PENDING] = {"pending", COLUMN_NUMBER, OF_ARENAS, SPILL,
-                 "lookups and matches that found something in the spill file alone"},
+                 "lookups and matches that did not wait for what is in the spill file alone"},
     [MISSES] = {"misses", COLUMN_NUMBER, OF_ARENAS, SPILL, "lookups and matches that found nothing"},
     [HIT_RATIO] = {"hit_ratio", COLUMN_RATIO, OF_ARENAS, SUMMARY, "hits of hits and misses"},
     [CLIENT] = {"client", COLUMN_NUMBER, CLIENTS, CLIENTS,
