@@ -39,8 +39,10 @@ int kvshm__adopt_open(struct kvshm__config *config, struct kvshm__spill_file *fi
     code = kvshm__spill_make(config->spill_path, &want, file);
     if (code == -EEXIST)
         code = kvshm__spill_open(config->spill_path, &want, file);
-    if (code == 0)
+    if (code == 0) {
         config->slots = file->shape.slots;
+        config->block_bytes = file->shape.block_bytes;
+    }
     return code;
 }
 
@@ -111,6 +113,20 @@ static int no_spill(const kvshm *kv)
                        why, kv->name);
 }
 
+/* Pages are moved between frames and slots as the arena has them: a file that says otherwise is damaged. */
+static int check_shape(const kvshm *kv, const struct kvshm__spill_file *file, const char *path)
+{
+    const struct kvshm__spill_shape *s = &file->shape;
+
+    if (file->header.page_bytes == kv->page_bytes && s->slots == kv->slot_count && s->payload_stride <= kv->frame_stride &&
+        s->epochs >= kv->max_clients && file->header.geometry.page_tokens == kv->page_tokens)
+        return 0;
+    return kvshm__fail(KVSHM_E_DAMAGED, "%s has %llu slots of %llu bytes a page for %u clients, and arena %s, whose it is, %u of "
+                       "%llu for %u; remove both and create the arena anew", path, (unsigned long long)s->slots,
+                       (unsigned long long)file->header.page_bytes, s->epochs, kv->name, kv->slot_count,
+                       (unsigned long long)kv->page_bytes, kv->max_clients);
+}
+
 int kvshm__adopt_follow(kvshm *kv, const struct kvshm__config *expect, unsigned flags)
 {
     const char *path = expect->spill_path[0] != '\0' ? expect->spill_path : secure_getenv("KVSHM_SPILL");
@@ -128,6 +144,8 @@ int kvshm__adopt_follow(kvshm *kv, const struct kvshm__config *expect, unsigned 
         code = hint ? check_owner(kv, &file, path) : 0;
         if (code == 0)
             code = kvshm__spill_follow(&file, path, kv->fixed->arena_id);
+        if (code == 0)
+            code = check_shape(kv, &file, path);
         if (code < 0)
             kvshm__spill_close(&file);
     }

@@ -337,6 +337,7 @@ static int take(const struct kvshm_config *from, struct kvshm__config *to)
         code = take_spill_path(to->asked.spill_path, to->spill_path);
     to->asked.spill_path = NULL;
     to->slots = 0;
+    to->block_bytes = 0;
     to->named_fingerprint = any_set(to->asked.fingerprint, KVSHM_FINGERPRINT_BYTES);
     to->page_bytes = 0;
     return code;

@@ -21,6 +21,7 @@ struct kvshm__config {
     uint64_t page_bytes;             /* 0: no geometry was named (attach) */
     bool named_fingerprint;
     uint64_t slots;                  /* of the spill file, once it is open; 0: none */
+    uint32_t block_bytes;            /* in which it is read and written: a power of two; 0: none */
 };
 
 /*

@@ -187,6 +187,8 @@ static void load_key(struct loading *l, uint64_t end)
 {
     uint64_t n = 0, number = end, most = header_at(l, end)->depth + UINT64_C(1);
 
+    if (most > l->count) /* no chain is so long; links that lead in a circle are (damage) */
+        return;
     while (n < most && number != NO_HEADER && is_key(header_at(l, number))) {
         l->chain[n++] = number;
         number = find_id(l, header_at(l, number)->parent_id);

@@ -137,6 +137,8 @@ int kvshm__plan_make(const struct kvshm__config *config, uint32_t page_size,
     plan->slots = config->slots;
     plan->frame_stride = round_up(
         plan->page_bytes, plan->page_bytes >= BLOCK || plan->slots > 0 ? BLOCK : KVSHM__LINE);
+    if (config->block_bytes > BLOCK) /* whole blocks are read into a frame */
+        plan->frame_stride = round_up(plan->frame_stride, config->block_bytes);
     plan->text_stride = kvshm__plan_text_stride(c->geometry.page_tokens);
     if (c->frames != 0)
         bytes_for(c, plan, c->frames);
