@@ -703,6 +703,36 @@ START_TEST(test_page_goes_while_it_is_written)
 }
 END_TEST
 
+static void *flush_unlinked(void *arg)
+{
+    ts_is(kvshm_flush(arg), KVSHM_E_UNLINKED);
+    return NULL;
+}
+
+/* An arena that is unlinked while its pages are written: nothing can be said of them any more, and nothing waits. */
+START_TEST(test_arena_goes_while_its_pages_are_written)
+{
+    struct kvshm_info info;
+    pthread_t writer;
+    kvshm *kv;
+
+    use_engine(_i);
+    kv = start();
+    in_put(kv, 0, 10);
+    kvshm_info_init(&info);
+    ts_is(kvshm_info(kv, &info), 0);
+    disk.hold = true;
+    ck_assert_int_eq(pthread_create(&writer, NULL, flush_unlinked, kv), 0);
+    until_held();
+    ck_assert_int_eq(unlink(info.path), 0);
+    heal();
+    ck_assert_int_eq(pthread_join(writer, NULL), 0);
+    ts_detach(kv);
+    kv = start();
+    goes_on(kv);
+}
+END_TEST
+
 /* A lookup waits wait_ms, and then says that its pages are pending; when the disk answers they come. */
 START_TEST(test_lookup_waits_no_longer)
 {
@@ -830,6 +860,7 @@ int main(void)
     tcase_add_loop_test(tcase, test_file_is_replaced, 0, ENGINES);
     tcase_add_loop_test(tcase, test_file_is_cut, 0, ENGINES);
     tcase_add_loop_test(tcase, test_page_goes_while_it_is_written, 0, ENGINES);
+    tcase_add_loop_test(tcase, test_arena_goes_while_its_pages_are_written, 0, ENGINES);
     tcase_add_loop_test(tcase, test_lookup_waits_no_longer, 0, ENGINES);
     tcase_add_loop_test(tcase, test_prefetch_of_what_a_call_waits_for, 0, ENGINES);
     tcase_add_loop_test(tcase, test_reserve_waits_no_longer, 0, ENGINES);
