@@ -12,13 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "inside.h"
 #include "ring.h"
 #include "slots.h"
-#include "spill_file.h"
 #include "sys.h"
 
 #define FRAMES 64u
@@ -302,38 +298,6 @@ START_TEST(test_file_of_others)
     config.geometry.page_tokens = 4;
     ck_assert_ptr_null(none);
     kv = ts_create("inside", &config);
-    served(kv, &prefix);
-    end(kv);
-}
-END_TEST
-
-/* Pages that were cached without a fingerprint are nobody's who names one, and the other way round, also over a start. */
-START_TEST(test_with_and_without_fingerprint)
-{
-    struct kvshm_config none = config_of(), one = config_of();
-    struct kvshm_prefix prefix = in_range(0, 22);
-    kvshm *kv = ts_create("inside", &none), *other = NULL;
-
-    one.fingerprint[3] = 1;
-    put(kv, &prefix);
-    leave_all(kv);
-    ts_is(kvshm_attach("inside", &one, 0, &other), KVSHM_E_FINGERPRINT);
-    ts_says("holds pages already");
-    end(kv);
-    ts_is(kvshm_create("inside", &one, 0, &other), KVSHM_E_FINGERPRINT);
-    ts_says("was made without a fingerprint");
-    kv = ts_create("inside", &none);
-    served(kv, &prefix);
-    end(kv);
-    ck_assert_int_eq(unlink(path), 0);
-    kv = ts_create("inside", &one);
-    put(kv, &prefix);
-    ts_is(kvshm_flush(kv), 0);
-    end(kv);
-    ts_is(kvshm_create("inside", &none, 0, &other), KVSHM_E_FINGERPRINT);
-    ts_says("names none");
-    ck_assert_ptr_null(other);
-    kv = ts_create("inside", &one);
     served(kv, &prefix);
     end(kv);
 }
@@ -632,116 +596,6 @@ START_TEST(test_detach_while_pages_are_pending)
 }
 END_TEST
 
-/* ---- Forged files ----------------------------------------------------------------------------------------------- */
-
-/* Read the first slot header of the file, or its own header, forge it, write it back. */
-static void forge(void (*how)(struct kvshm__spill_file *, void *), bool slot)
-{
-    static _Alignas(4096) char block[4096];
-    struct kvshm__spill_file file;
-
-    ts_is(kvshm__spill_open(path, NULL, &file), 0);
-    ck_assert_int_eq(kvshm__sys.pread(file.fd, block, sizeof(block), slot ? file.shape.headers_offset : 0), sizeof(block));
-    how(&file, block);
-    ck_assert_int_eq(kvshm__sys.pwrite(file.fd, block, sizeof(block), slot ? file.shape.headers_offset : 0), sizeof(block));
-    kvshm__spill_close(&file);
-}
-
-/* The page of a key is its own parent, and deep. */
-static void forge_circle(struct kvshm__spill_file *file, void *block)
-{
-    struct kvshm_slot_header *header = block;
-
-    ck_assert(kvshm__slot_valid(file, 0, header) && header->flags == (KVSHM__SLOT_ENTRY | KVSHM__SLOT_KEY_ONLY));
-    memcpy(header->parent_id, header->page_id, sizeof(header->parent_id));
-    header->depth = UINT32_MAX;
-    kvshm__slot_seal(file, header);
-}
-
-START_TEST(test_a_key_that_is_its_own_parent)
-{
-    struct kvshm_prefix key = in_key(7, 3), prefix = in_range(0, 22);
-    kvshm *kv = start();
-
-    put(kv, &key);
-    ts_is(kvshm_flush(kv), 0);
-    put(kv, &prefix);
-    ts_is(kvshm_flush(kv), 0);
-    end(kv);
-    forge(forge_circle, true);
-    kv = start();
-    ts_is(peek(kv, &key), KVSHM_MISS);
-    served(kv, &prefix);
-    in_audit(kv);
-    end(kv);
-}
-END_TEST
-
-/* Header of a file of the same arena whose pages are larger, or whose slots are others. */
-static void forge_page(struct kvshm__spill_file *file, void *block)
-{
-    struct kvshm_spill_header *header = block;
-
-    (void)file;
-    header->page_bytes = header->geometry.page_bytes = 4097;
-    header->payload_stride = 8192;
-    header->slots /= 2; /* it has no more bytes */
-    header->payload_offset = header->headers_offset + header->slots * header->header_stride;
-    header->file_bytes = header->payload_offset + header->slots * header->payload_stride;
-    header->checksum = XXH3_64bits(header, offsetof(struct kvshm_spill_header, checksum));
-}
-
-START_TEST(test_who_attaches_is_given_another_shape)
-{
-    struct kvshm_prefix prefix = in_range(0, 22);
-    kvshm *kv = start(), *other = NULL;
-
-    put(kv, &prefix);
-    leave_all(kv);
-    forge(forge_page, false);
-    ts_is(kvshm_attach("inside", NULL, 0, &other), KVSHM_E_NOSPILL);
-    ts_says("page");
-    ck_assert_ptr_null(other);
-    served(kv, &prefix);
-    end(kv);
-}
-END_TEST
-
-static int align_16k(int fd, uint32_t *memory, uint32_t *offset)
-{
-    (void)fd;
-    *memory = 512;
-    *offset = 16384;
-    return 0;
-}
-
-/* A file system that moves whole blocks larger than a page: what is read into one frame stays in it. */
-START_TEST(test_blocks_larger_than_a_page)
-{
-    struct kvshm_config config = config_of();
-    kvshm *kv;
-
-    kvshm__sys.direct_align = align_16k;
-    config.spill_bytes = SLOTS * 32768u + 1048576u;
-    kv = ts_create("inside", &config);
-    for (uint32_t i = 0; i < 10; i++)
-        in_put(kv, 100 * i, 12);
-    leave_all(kv);
-    for (uint32_t i = 0; i < 10; i++)
-        in_put(kv, 10000 + 100 * i, 4);
-    for (uint32_t i = 0; i < 10; i++) {
-        struct kvshm_prefix prefix = in_range(100 * i, 12);
-        served(kv, &prefix);
-    }
-    for (uint32_t i = 0; i < 10; i++) {
-        struct kvshm_prefix prefix = in_range(10000 + 100 * i, 4);
-        served(kv, &prefix); /* a neighbour, which never left */
-    }
-    in_audit(kv);
-    end(kv);
-}
-END_TEST
-
 /* ---- Threads ---------------------------------------------------------------------------------------------------- */
 
 static _Atomic bool flushing;
@@ -954,7 +808,6 @@ int main(void)
     tcase_add_test(tcase, test_restart);
     tcase_add_test(tcase, test_what_went_stays_away);
     tcase_add_test(tcase, test_file_of_others);
-    tcase_add_test(tcase, test_with_and_without_fingerprint);
     tcase_add_test(tcase, test_handle_without_the_file);
     tcase_add_test(tcase, test_each_page_is_read_once);
     tcase_add_test(tcase, test_budget_full);
@@ -963,9 +816,6 @@ int main(void)
     tcase_add_test(tcase, test_evict_what_is_not_written);
     tcase_add_test(tcase, test_clear_and_remove_while_pages_move);
     tcase_add_test(tcase, test_forked_child);
-    tcase_add_test(tcase, test_a_key_that_is_its_own_parent);
-    tcase_add_test(tcase, test_who_attaches_is_given_another_shape);
-    tcase_add_test(tcase, test_blocks_larger_than_a_page);
     tcase_add_test(tcase, test_flushes_of_two_threads);
     tcase_add_test(tcase, test_detach_while_pages_are_pending);
     tcase_add_loop_test(tcase, test_writes_fail, 0, 3);

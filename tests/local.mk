@@ -54,6 +54,7 @@ MODULE_TESTS = \
 	tests/check_threads \
 	tests/check_tier \
 	tests/check_tier_disk \
+	tests/check_tier_file \
 	tests/check_tier_mend \
 	tests/check_tokens \
 	tests/check_tsan \

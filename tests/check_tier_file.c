@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * check_tier_file.c - arenas on spill files of another fingerprint, of larger blocks, and forged ones: nothing wrong is served
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "inside.h"
+#include "slots.h"
+#include "spill_file.h"
+#include "sys.h"
+
+#define FRAMES 64u
+#define SLOTS  200u
+
+static char path[300];
+
+static struct kvshm_config config_of(void)
+{
+    struct kvshm_config config = ts_config(IN_PAGE_BYTES, 4, FRAMES);
+
+    snprintf(path, sizeof(path), "%s/spilled", getenv("KVSHM_DIR"));
+    config.max_clients = 8;
+    config.spill_path = path;
+    config.spill_bytes = SLOTS * 8192u + 65536u;
+    config.wait_ms = KVSHM_UNLIMITED;
+    config.stall_ms = 200;
+    return config;
+}
+
+static kvshm *start(void)
+{
+    struct kvshm_config config = config_of();
+
+    return ts_create("inside", &config);
+}
+
+static void end(kvshm *kv)
+{
+    ts_detach(kv);
+    ts_is(kvshm_unlink("inside", 0), 0);
+}
+
+/* The entries, which are in the file, leave memory. */
+static void leave_all(kvshm *kv)
+{
+    ts_is(kvshm_flush(kv), 0);
+    for (unsigned i = 0; i < 10000 && in_free(kv) < FRAMES; i++)
+        ck_assert_int_ge(kvshm_evict_lru(kv), 0);
+    ck_assert_uint_eq(in_free(kv), FRAMES);
+}
+
+static int peek(kvshm *kv, const struct kvshm_prefix *prefix)
+{
+    struct kvshm_lease lease;
+
+    return kvshm_lookup(kv, prefix, KVSHM_PEEK, &lease);
+}
+
+/* It comes with all its bytes. */
+static void served(kvshm *kv, const struct kvshm_prefix *prefix)
+{
+    struct kvshm_lease lease;
+
+    ts_is(kvshm_lookup(kv, prefix, KVSHM_WAIT, &lease), 0);
+    ck_assert_uint_eq(lease.tokens, prefix->n);
+    ck_assert_uint_eq(in_wrong(&lease, prefix), 0);
+    kvshm_release(kv, &lease);
+}
+
+static void put(kvshm *kv, const struct kvshm_prefix *prefix)
+{
+    ck_assert_int_ge(in_insert(kv, prefix, NULL, 0), 0);
+}
+
+/* Pages that were cached without a fingerprint are nobody's who names one, and the other way round, also over a start. */
+START_TEST(test_with_and_without_fingerprint)
+{
+    struct kvshm_config none = config_of(), one = config_of();
+    struct kvshm_prefix prefix = in_range(0, 22);
+    kvshm *kv = ts_create("inside", &none), *other = NULL;
+
+    one.fingerprint[3] = 1;
+    put(kv, &prefix);
+    leave_all(kv);
+    ts_is(kvshm_attach("inside", &one, 0, &other), KVSHM_E_FINGERPRINT);
+    ts_says("holds pages already");
+    end(kv);
+    ts_is(kvshm_create("inside", &one, 0, &other), KVSHM_E_FINGERPRINT);
+    ts_says("was made without a fingerprint");
+    kv = ts_create("inside", &none);
+    served(kv, &prefix);
+    end(kv);
+    ck_assert_int_eq(unlink(path), 0);
+    kv = ts_create("inside", &one);
+    put(kv, &prefix);
+    ts_is(kvshm_flush(kv), 0);
+    end(kv);
+    ts_is(kvshm_create("inside", &none, 0, &other), KVSHM_E_FINGERPRINT);
+    ts_says("names none");
+    ck_assert_ptr_null(other);
+    kv = ts_create("inside", &one);
+    served(kv, &prefix);
+    end(kv);
+}
+END_TEST
+
+/* ---- Forged files ----------------------------------------------------------------------------------------------- */
+
+/* Read the first slot header of the file, or its own header, forge it, write it back. */
+static void forge(void (*how)(struct kvshm__spill_file *, void *), bool slot)
+{
+    static _Alignas(4096) char block[4096];
+    struct kvshm__spill_file file;
+
+    ts_is(kvshm__spill_open(path, NULL, &file), 0);
+    ck_assert_int_eq(kvshm__sys.pread(file.fd, block, sizeof(block), slot ? file.shape.headers_offset : 0), sizeof(block));
+    how(&file, block);
+    ck_assert_int_eq(kvshm__sys.pwrite(file.fd, block, sizeof(block), slot ? file.shape.headers_offset : 0), sizeof(block));
+    kvshm__spill_close(&file);
+}
+
+/* The page of a key is its own parent, and deep. */
+static void forge_circle(struct kvshm__spill_file *file, void *block)
+{
+    struct kvshm_slot_header *header = block;
+
+    ck_assert(kvshm__slot_valid(file, 0, header) && header->flags == (KVSHM__SLOT_ENTRY | KVSHM__SLOT_KEY_ONLY));
+    memcpy(header->parent_id, header->page_id, sizeof(header->parent_id));
+    header->depth = UINT32_MAX;
+    kvshm__slot_seal(file, header);
+}
+
+START_TEST(test_a_key_that_is_its_own_parent)
+{
+    struct kvshm_prefix key = in_key(7, 3), prefix = in_range(0, 22);
+    kvshm *kv = start();
+
+    put(kv, &key);
+    ts_is(kvshm_flush(kv), 0);
+    put(kv, &prefix);
+    ts_is(kvshm_flush(kv), 0);
+    end(kv);
+    forge(forge_circle, true);
+    kv = start();
+    ts_is(peek(kv, &key), KVSHM_MISS);
+    served(kv, &prefix);
+    in_audit(kv);
+    end(kv);
+}
+END_TEST
+
+/* Header of a file of the same arena whose pages are larger, or whose slots are others. */
+static void forge_page(struct kvshm__spill_file *file, void *block)
+{
+    struct kvshm_spill_header *header = block;
+
+    (void)file;
+    header->page_bytes = header->geometry.page_bytes = 4097;
+    header->payload_stride = 8192;
+    header->slots /= 2; /* it has no more bytes */
+    header->payload_offset = header->headers_offset + header->slots * header->header_stride;
+    header->file_bytes = header->payload_offset + header->slots * header->payload_stride;
+    header->checksum = XXH3_64bits(header, offsetof(struct kvshm_spill_header, checksum));
+}
+
+START_TEST(test_who_attaches_is_given_another_shape)
+{
+    struct kvshm_prefix prefix = in_range(0, 22);
+    kvshm *kv = start(), *other = NULL;
+
+    put(kv, &prefix);
+    leave_all(kv);
+    forge(forge_page, false);
+    ts_is(kvshm_attach("inside", NULL, 0, &other), KVSHM_E_NOSPILL);
+    ts_says("page");
+    ck_assert_ptr_null(other);
+    served(kv, &prefix);
+    end(kv);
+}
+END_TEST
+
+static int align_16k(int fd, uint32_t *memory, uint32_t *offset)
+{
+    (void)fd;
+    *memory = 512;
+    *offset = 16384;
+    return 0;
+}
+
+/* A file system that moves whole blocks larger than a page: what is read into one frame stays in it. */
+START_TEST(test_blocks_larger_than_a_page)
+{
+    struct kvshm_config config = config_of();
+    kvshm *kv;
+
+    kvshm__sys.direct_align = align_16k;
+    config.spill_bytes = SLOTS * 32768u + 1048576u;
+    kv = ts_create("inside", &config);
+    for (uint32_t i = 0; i < 10; i++)
+        in_put(kv, 100 * i, 12);
+    leave_all(kv);
+    for (uint32_t i = 0; i < 10; i++)
+        in_put(kv, 10000 + 100 * i, 4);
+    for (uint32_t i = 0; i < 10; i++) {
+        struct kvshm_prefix prefix = in_range(100 * i, 12);
+        served(kv, &prefix);
+    }
+    for (uint32_t i = 0; i < 10; i++) {
+        struct kvshm_prefix prefix = in_range(10000 + 100 * i, 4);
+        served(kv, &prefix); /* a neighbour, which never left */
+    }
+    in_audit(kv);
+    end(kv);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("tier_file");
+    TCase *tcase = tcase_create("tier_file");
+
+    tcase_add_checked_fixture(tcase, ts_setup, ts_teardown);
+    tcase_add_test(tcase, test_with_and_without_fingerprint);
+    tcase_add_test(tcase, test_a_key_that_is_its_own_parent);
+    tcase_add_test(tcase, test_who_attaches_is_given_another_shape);
+    tcase_add_test(tcase, test_blocks_larger_than_a_page);
+    suite_add_tcase(suite, tcase);
+    return ts_run(suite);
+}
