@@ -129,26 +129,11 @@ static void write_headers(struct kvshm__batch *b, struct kvshm__move *moves, uns
 
 /* ---- Erasing ---------------------------------------------------------------------------------------------- */
 
-/* Tries, where the reason is not that another has the lock. */
-#define TRIES 1000
-
-static bool is_final(int code)
+/* What a batch has done must be said, however long another has the lock. */
+static void lock_at_last(kvshm *kv)
 {
-    return code == KVSHM_E_UNLINKED || code == KVSHM_E_DAMAGED || code == KVSHM_E_FORKED;
-}
-
-/*
- * What a batch has done must be said, however long another has the lock. -errno: the arena is no more, or the system
- * refuses for good; then it is as if this client had died over the batch.
- */
-static int lock_at_last(kvshm *kv)
-{
-    unsigned tries = 0;
-    int code;
-
-    while ((code = kvshm__mend_lock(kv)) < 0 && !is_final(code) && (code == KVSHM_E_STALLED || ++tries < TRIES))
+    while (kvshm__mend_lock_again(kv) < 0)
         kvshm__sys.sleep_ns(PAUSE_NS);
-    return code;
 }
 
 /* Slots that lie side by side, in one write; if that fails, each in its own. Sets codes; returns that of the last that failed. */
@@ -181,10 +166,9 @@ static int erase_headers(const struct kvshm__batch *b, const uint32_t *slots, un
 /* Backwards, so that they are taken again in their order. How many are erased. */
 static int settle_erased(struct kvshm__batch *b, const uint32_t *slots, const int *codes, unsigned n)
 {
-    int erased = 0, code = lock_at_last(b->kv);
+    int erased = 0;
 
-    if (code < 0)
-        return code;
+    lock_at_last(b->kv);
     for (unsigned i = n; i-- > 0;) {
         kvshm__slots_erased(b->kv, &slots[i], 1, codes[i] == 0);
         erased += codes[i] == 0;
@@ -218,7 +202,7 @@ int kvshm__batch_erase(struct kvshm__batch *b)
         erased = settle_erased(b, slots, codes, n);
     }
     pthread_mutex_unlock(&b->erasing);
-    return erased != 0 ? erased : code;
+    return erased > 0 ? erased : code;
 }
 
 /* ---- Headers alone ---------------------------------------------------------------------------------------- */
@@ -250,9 +234,8 @@ static int write_header(struct kvshm__batch *b, struct kvshm_slot_header *header
     kvshm *kv = b->kv;
 
     kvshm__slot_seal(&b->file, header);
-    int code = kvshm__spill_header_write(&b->file, header), locked = lock_at_last(kv);
-    if (locked < 0)
-        return locked;
+    int code = kvshm__spill_header_write(&b->file, header);
+    lock_at_last(kv);
     if (code == 0)
         kvshm__slots_settle(kv, (uint32_t)header->slot, header->payload_sum, header->flags);
     else
@@ -286,18 +269,14 @@ int kvshm__batch_rename(struct kvshm__batch *b, uint32_t record, uint64_t seq)
 
 /* ---- To the file -------------------------------------------------------------------------------------------- */
 
-static int settle_spilled(kvshm *kv, struct kvshm__move *moves, unsigned n)
+static void settle_spilled(kvshm *kv, struct kvshm__move *moves, unsigned n)
 {
-    int code = lock_at_last(kv);
-
-    if (code < 0)
-        return code;
+    lock_at_last(kv);
     for (unsigned i = 0; i < n; i++)
         kvshm__spill_settle(kv, &moves[i]);
     kvshm__evict_sweep_limbo(kv);
     kvshm__slots_end(kv, KVSHM__BATCH_WRITING);
     kvshm__mend_unlock(kv);
-    return 0;
 }
 
 /* Choose pages. How many; -EAGAIN: there are none until others have done theirs, or slots are erased; or -errno. */
@@ -344,9 +323,9 @@ static int write_batch(struct kvshm__batch *b, struct kvshm__move *moves, unsign
     }
     kvshm__count(b->kv, KVSHM__CNT_spill_bytes_written,
                  (n - failed) * s->payload_stride + (n - failed - gone) * s->header_stride);
-    int settled = settle_spilled(b->kv, moves, n);
-    b->failed = settled < 0 ? settled : code;
-    return settled < 0 ? settled : failed == n ? code : (int)(n - failed);
+    settle_spilled(b->kv, moves, n);
+    b->failed = code;
+    return failed == n ? code : (int)(n - failed);
 }
 
 int kvshm__batch_spill(struct kvshm__batch *b, enum kvshm__spill_zeal zeal)
@@ -394,8 +373,7 @@ int kvshm__batch_restore(struct kvshm__batch *b, uint32_t record, uint64_t seq, 
             moves[i].result = -EBADMSG;
     }
     kvshm__count(kv, KVSHM__CNT_spill_bytes_read, (unsigned)n * b->file.shape.payload_stride);
-    if ((code = lock_at_last(kv)) < 0)
-        return code;
+    lock_at_last(kv);
     unsigned done = kvshm__restore_settle(kv, moves, (unsigned)n);
     kvshm__mend_unlock(kv);
     return done > 0 ? 1 : moves[0].result < 0 ? moves[0].result : -EAGAIN;

@@ -30,6 +30,18 @@ int kvshm__mend_prepare(kvshm *kv)
     return 0;
 }
 
+int kvshm__mend_lock_again(kvshm *kv)
+{
+    int got = kvshm__writer_acquire(kv);
+
+    if (got <= 0)
+        return got;
+    kvshm__mend_rebuild(kv);
+    kvshm__evict_to_capacity(kv, KVSHM__CAPACITY_SLICE); /* whoever died may have left entries too many */
+    kvshm__count(kv, KVSHM__CNT_takeovers, 1);
+    return 0;
+}
+
 int kvshm__mend_lock(kvshm *kv)
 {
     struct stat st;
@@ -50,17 +62,7 @@ int kvshm__mend_lock(kvshm *kv)
         return kvshm__fail(KVSHM_E_UNLINKED, "arena %s was unlinked: leases stay good, writing has ended; detach and "
                            "open the name again", kv->name);
     err = kvshm__mend_prepare(kv);
-    if (err < 0)
-        return err;
-    int got = kvshm__writer_acquire(kv);
-    if (got < 0)
-        return got;
-    if (got > 0) {
-        kvshm__mend_rebuild(kv);
-        kvshm__evict_to_capacity(kv, KVSHM__CAPACITY_SLICE); /* whoever died may have left entries too many */
-        kvshm__count(kv, KVSHM__CNT_takeovers, 1);
-    }
-    return 0;
+    return err < 0 ? err : kvshm__mend_lock_again(kv);
 }
 
 void kvshm__mend_unlock(kvshm *kv)

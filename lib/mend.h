@@ -22,6 +22,9 @@
 int kvshm__mend_lock(kvshm *kv);
 void kvshm__mend_unlock(kvshm *kv);
 
+/* For who had the lock before, and has to tell what became of it, in an arena that was unlinked too. 0 or KVSHM_E_STALLED. */
+int kvshm__mend_lock_again(kvshm *kv);
+
 /* What changing the arena needs of the handle's own memory, for who changes one that has no name yet. 0 or -ENOMEM. */
 int kvshm__mend_prepare(kvshm *kv);
 
