@@ -78,6 +78,8 @@ int kvshm__adopt(kvshm *kv, const struct kvshm__config *config, struct kvshm__sp
     }
     if (code == 0)
         code = kvshm__load(kv, file);
+    if (code == 0 && KVSHM__LOAD(&kv->header->settings.spill_bytes) > file->shape.file_bytes) /* it has no room for more */
+        KVSHM__STORE(&kv->header->settings.spill_bytes, file->shape.file_bytes);
     if (code == 0)
         code = kvshm__tier_open(kv, file, config->spill_path);
     if (code < 0)

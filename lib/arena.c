@@ -218,6 +218,9 @@ static int name_locked(kvshm *kv, const struct kvshm__config *expect)
             "arena %s has no fingerprint and holds pages already; clear it first, or "
             "attach without config.fingerprint",
             kv->name);
+    int code = kv->slots ? kvshm__tier_name(kv, expect->asked.fingerprint) : 0; /* first: the file outlives the arena */
+    if (code < 0)
+        return code;
     for (unsigned i = 0; i < 4; i++) {
         uint64_t word;
 
@@ -400,9 +403,11 @@ static int attach(const char *name, const struct kvshm__config *expect, unsigned
     if (code == 0)
         code = still_linked(kv);
     if (code == 0)
-        code = name_fingerprint(kv, expect);
+        code = check_fingerprint(kv, expect);
     if (code == 0)
         code = kvshm__adopt_follow(kv, expect, flags);
+    if (code == 0)
+        code = name_fingerprint(kv, expect);
     if (code < 0) {
         take_down(kv);
         return code;

@@ -413,8 +413,8 @@ static int link_file(const struct kvshm__spill_file *file, const char *path, con
     snprintf(by_fd, sizeof(by_fd), "/proc/self/fd/%d", file->fd);
     if (fd >= 0) {
         code = kvshm__sys.linkat(by_fd, fd, name);
-        if (code == 0)
-            code = kvshm__sys.sync(fd);
+        if (code == 0 && (code = kvshm__sys.sync(fd)) < 0)
+            kvshm__sys.unlinkat(fd, name);
         kvshm__sys.close(fd);
     }
     return code < 0 ? kvshm__fail(code, "naming %s: %s", path, kvshm_strerror(code)) : 0;
@@ -565,6 +565,27 @@ int kvshm__spill_adopt(struct kvshm__spill_file *file, const char *path, const u
         file->header = before;
     int unlocked = lock(file, F_RDLCK, path);
     return code < 0 ? code : unlocked;
+}
+
+int kvshm__spill_name(struct kvshm__spill_file *file, const char *path, const uint8_t *fingerprint)
+{
+    struct kvshm_spill_header before = file->header;
+    int code = read_header(file, path, file->shape.block_bytes);
+
+    if (code == 0)
+        code = check_signature(&file->header, path);
+    if (code == 0 && file->header.has_fingerprint &&
+        memcmp(file->header.fingerprint, fingerprint, sizeof(file->header.fingerprint)) != 0)
+        code = kvshm__fail(KVSHM_E_FINGERPRINT, "%s holds pages of another fingerprint; name another file, or remove this one",
+                           path);
+    if (code == 0) {
+        file->header.has_fingerprint = 1;
+        memcpy(file->header.fingerprint, fingerprint, sizeof(file->header.fingerprint));
+        code = write_header(file, path);
+    }
+    if (code < 0)
+        file->header = before;
+    return code;
 }
 
 int kvshm__spill_follow(struct kvshm__spill_file *file, const char *path, const uint64_t arena_id[2])

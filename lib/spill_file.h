@@ -69,6 +69,9 @@ int kvshm__spill_open(const char *path, const struct kvshm__spill_want *want, st
 /* The file is this arena's from now on, durably. -EBUSY: someone else has it open. */
 int kvshm__spill_adopt(struct kvshm__spill_file *file, const char *path, const uint64_t arena_id[2]);
 
+/* What the file will hold from now on is of this fingerprint, durably. 0, KVSHM_E_FINGERPRINT: it has another; or -errno. */
+int kvshm__spill_name(struct kvshm__spill_file *file, const char *path, const uint8_t *fingerprint);
+
 /* Is it this arena's, read again under the shared lock? 0, or -ESTALE. */
 int kvshm__spill_follow(struct kvshm__spill_file *file, const char *path, const uint64_t arena_id[2]);
 

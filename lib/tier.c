@@ -276,6 +276,16 @@ int kvshm__tier_open(kvshm *kv, const struct kvshm__spill_file *file, const char
     return 0;
 }
 
+int kvshm__tier_name(kvshm *kv, const uint8_t *fingerprint)
+{
+    struct kvshm__tier *t = kv->tier;
+
+    if (!t)
+        return kvshm__fail(KVSHM_E_NOSPILL, "arena %s has no fingerprint yet, and a spill file, which is to have it too; name it "
+                           "first with a handle that has the file", kv->name);
+    return kvshm__spill_name(&t->batch.file, t->path, fingerprint);
+}
+
 /* The thread ends its batch, and then itself; it begins anew when it is needed. */
 static void end_thread(struct kvshm__tier *t)
 {

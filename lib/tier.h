@@ -15,6 +15,10 @@
 /* The handle moves pages by this file from now on, which is its own (also after an error: closed). 0 or -ENOMEM. */
 int kvshm__tier_open(kvshm *kv, const struct kvshm__spill_file *file, const char *path);
 
+/* With the writer lock, while nothing is cached: the file is of this fingerprint. 0, KVSHM_E_FINGERPRINT, KVSHM_E_NOSPILL or
+   -errno. */
+int kvshm__tier_name(kvshm *kv, const uint8_t *fingerprint);
+
 /* Before a detach: end the thread, which begins anew when it is needed. -EBUSY: another thread waits for it. */
 int kvshm__tier_rest(kvshm *kv);
 

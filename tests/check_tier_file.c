@@ -109,6 +109,30 @@ START_TEST(test_with_and_without_fingerprint)
 }
 END_TEST
 
+/* Who names the arena's fingerprint later names that of its file; a handle without the file cannot. */
+START_TEST(test_fingerprint_named_later)
+{
+    struct kvshm_config none = config_of(), one = config_of(), two = config_of();
+    struct kvshm_prefix prefix = in_range(0, 22);
+    kvshm *kv = ts_create("inside", &none), *named, *other = NULL;
+
+    one.fingerprint[3] = 1;
+    two.fingerprint[3] = 2;
+    ts_is(kvshm_attach("inside", &one, KVSHM_NOTIER, &other), KVSHM_E_NOSPILL);
+    ts_is(kvshm_attach("inside", &one, 0, &named), 0);
+    put(named, &prefix);
+    ts_is(kvshm_flush(named), 0);
+    ts_detach(named);
+    end(kv);
+    ts_is(kvshm_create("inside", &none, 0, &other), KVSHM_E_FINGERPRINT);
+    ts_is(kvshm_create("inside", &two, 0, &other), KVSHM_E_FINGERPRINT);
+    ck_assert_ptr_null(other);
+    kv = ts_create("inside", &one);
+    served(kv, &prefix);
+    end(kv);
+}
+END_TEST
+
 /* ---- Forged files ----------------------------------------------------------------------------------------------- */
 
 /* Read the first slot header of the file, or its own header, forge it, write it back. */
@@ -226,6 +250,7 @@ int main(void)
 
     tcase_add_checked_fixture(tcase, ts_setup, ts_teardown);
     tcase_add_test(tcase, test_with_and_without_fingerprint);
+    tcase_add_test(tcase, test_fingerprint_named_later);
     tcase_add_test(tcase, test_a_key_that_is_its_own_parent);
     tcase_add_test(tcase, test_who_attaches_is_given_another_shape);
     tcase_add_test(tcase, test_blocks_larger_than_a_page);

@@ -298,14 +298,14 @@ static void print_notes(const struct kvshm_info *info)
 }
 
 /* What the new arena has on disk, and what it found there. */
-static void print_spill(const struct request *request, const struct kvshm_info *info)
+static void print_spill(const struct request *request, const kvshm *kv, const struct kvshm_info *info)
 {
     char size[TOOL_TEXT];
 
     if (info->slots == 0)
         return;
     printf("spill file %s: room for %" PRIu64 " page%s in %s", request->config.spill_path, info->slots,
-           plural(info->slots), tool_format_bytes(size, request->config.spill_bytes));
+           plural(info->slots), tool_format_bytes(size, KVSHM__LOAD(&kv->header->settings.spill_bytes)));
     if (info->pages_spilled > 0)
         printf(", %" PRIu64 " %s of %" PRIu64 " page%s found in it", info->entries,
                entries(info->entries), info->pages_spilled, plural(info->pages_spilled));
@@ -349,7 +349,7 @@ static enum tool_status make(struct request *request)
            plural(info.frames), tool_format_bytes(page, info.page_bytes),
            tool_format_bytes(segment, info.segment_bytes), tool_backing(info.backing), info.path);
     print_notes(&info);
-    print_spill(request, &info);
+    print_spill(request, kv, &info);
     return done(request, kv);
 }
 
