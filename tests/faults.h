@@ -10,6 +10,7 @@
 #define FAULTS_FRAMES  12
 #define FAULTS_CLIENTS 3
 #define FAULTS_LEASES  4
+#define FAULTS_SPILL   "spill-b"
 
 /* The arena "b" and who is attached to it; zero and NULL what a scene does not have. */
 struct stage {
@@ -43,6 +44,9 @@ extern void (*faults_on_sleep)(void);
 
 /* Give back all that the stage holds. */
 void faults_leave(struct stage *stage);
+
+/* Remove a file of the folder if it is there. */
+void faults_remove(const char *file);
 
 struct kvshm_config faults_config(void);
 

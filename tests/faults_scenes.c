@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -181,6 +182,88 @@ void faults_leave(struct stage *s)
     ts_detach(s->reader);
 }
 
+/* ---- With a spill file ----------------------------------------------------------------------------------------- */
+
+static struct kvshm_config spilling_config(const char *file)
+{
+    static char path[300];
+    struct kvshm_config config = faults_config();
+
+    snprintf(path, sizeof(path), "%s/%s", getenv("KVSHM_DIR"), file);
+    config.spill_path = path;
+    config.spill_bytes = 40 * 8192 + 65536;
+    config.wait_ms = KVSHM_UNLIMITED;
+    return config;
+}
+
+/* All that is there is in the file, and the handle's thread runs. */
+static void spilling(struct stage *s)
+{
+    struct kvshm_config config = spilling_config(FAULTS_SPILL);
+
+    s->kv = ts_create("b", &config);
+    fill(s->kv);
+    ts_is(kvshm_flush(s->kv), 0);
+}
+
+static void spilling_more(struct stage *s)
+{
+    spilling(s);
+    in_put(s->kv, 200, 8);
+}
+
+static void spilled(struct stage *s)
+{
+    spilling(s);
+    for (unsigned i = 0; i < 1000 && in_free(s->kv) < FAULTS_FRAMES; i++)
+        ck_assert_int_ge(kvshm_evict_lru(s->kv), 0);
+}
+
+static int64_t create_spilling(struct stage *s)
+{
+    struct kvshm_config config = spilling_config("spill-a");
+
+    return kvshm_create("a", &config, 0, &s->made);
+}
+
+static int64_t flush(struct stage *s)
+{
+    return kvshm_flush(s->kv);
+}
+
+static int64_t lookup_spilled(struct stage *s)
+{
+    struct kvshm_prefix prefix = in_range(100, 8);
+
+    int code = kvshm_lookup(s->kv, &prefix, KVSHM_WAIT, &s->lease);
+
+    if (code == KVSHM_PENDING) /* it could not be read now, and is asked for again */
+        kvshm_wait(s->kv, NULL);
+    return code;
+}
+
+static int64_t clear_spilled(struct stage *s)
+{
+    return kvshm_clear(s->kv);
+}
+
+/* What a failed call has taken out of memory goes from the file by the next one, which finds nothing in memory. */
+static int64_t remove_spilled(struct stage *s)
+{
+    struct kvshm_prefix prefix = in_range(100, 8);
+    int code = kvshm_remove(s->kv, &prefix);
+
+    return code == KVSHM_MISS ? 0 : code;
+}
+
+static int64_t event_of_prefetch(struct stage *s)
+{
+    struct kvshm_prefix prefix = in_range(100, 8);
+    int fd = kvshm_eventfd(s->kv), code = fd < 0 ? fd : kvshm_prefetch(s->kv, &prefix, 1);
+
+    return code <= 0 ? code : kvshm_wait(s->kv, NULL);
+}
+
 /* ---- Steps: the life of an arena --------------------------------------------------------------------------- */
 
 static int64_t create(struct stage *s)
@@ -260,11 +343,20 @@ static int64_t attach_reading(struct stage *s)
     return kvshm_attach("b", NULL, KVSHM_RDONLY, &s->made);
 }
 
+void faults_remove(const char *file)
+{
+    char path[300];
+
+    snprintf(path, sizeof(path), "%s/%s", getenv("KVSHM_DIR"), file);
+    unlink(path);
+}
+
 static void undo_make(struct stage *s)
 {
     ts_detach(s->made);
     s->made = NULL;
     kvshm_unlink("a", 0);
+    faults_remove("spill-a");
 }
 
 static int64_t detach(struct stage *s)
@@ -501,6 +593,13 @@ static int64_t look(struct stage *s)
             KVSHM_E_BUSY_CREATORS)
 #define OF_CHANGING ANSWERS(KVSHM_E_STALLED)
 
+/* One byte is no part that O_DIRECT goes on behind. */
+#define OF_PARTS ANSWERS(-EIO, -EINVAL)
+#define OF_MAKING_SPILLING                                                             \
+    ANSWERS(-EIO, -EINVAL, -EEXIST, -ENOENT, -ENOSPC, -ESTALE, -EBUSY, KVSHM_E_FORMAT, \
+            KVSHM_E_DAMAGED, KVSHM_E_CLIENTS, KVSHM_E_BUSY_CREATORS)
+#define OF_SPILLING ANSWERS(KVSHM_E_NOSPILL, KVSHM_E_DAMAGED, KVSHM_E_FORMAT, -EIO, -ESTALE)
+
 const struct scene faults_scenes[] = {
     {"create", 0, none, create, undo_make, OF_MAKING, false, false},
     {"create_for_group", 0, none, create_for_group, undo_make, OF_MAKING, true, false},
@@ -548,6 +647,14 @@ const struct scene faults_scenes[] = {
     {"clear_beside_dead", 0, with_dead, clear, none, NULL, false, false},
     {"join", 0, with_other, join, undo_join, NULL, false, false},
     {"leave", 0, joined, leave, none, NULL, false, false},
+    {"create_spilling", 0, none, create_spilling, undo_make, OF_MAKING_SPILLING, true, false},
+    {"attach_spilling", 0, spilling, attach, undo_make, OF_SPILLING, true, false},
+    {"flush", 0, spilling_more, flush, none, ANSWERS(-EIO), false, false},
+    {"lookup_spilled", 0, spilled, lookup_spilled, undo_lease, ANSWERS(KVSHM_MISS, KVSHM_PENDING),
+     false, false},
+    {"clear_spilled", 0, spilling, clear_spilled, none, OF_PARTS, false, false},
+    {"remove_spilled", 0, spilled, remove_spilled, none, OF_PARTS, false, false},
+    {"event_of_prefetch", 1, spilled, event_of_prefetch, none, ANSWERS(-EIO), false, false},
     {"create_thp", 0, none, create_thp, undo_make, OF_HUGEPAGES, false, true},
 };
 const size_t faults_scene_count = sizeof(faults_scenes) / sizeof(faults_scenes[0]);
