@@ -226,6 +226,8 @@ static int claim_header(kvshm *kv, uint32_t record, uint64_t seq, struct kvshm_s
     kvshm__slots_begin(kv, KVSHM__BATCH_ERASING);
     kvshm__slots_rewrite(kv, record);
     kvshm__spill_header(kv, record, kvshm__slot_number(KVSHM__LOAD(&r->slot)), header);
+    if (wanted == 0)
+        header->flags |= KVSHM__SLOT_REMOVED;
     return 1;
 }
 

@@ -263,32 +263,51 @@ static void name_in_file(struct loading *l, uint32_t record)
         KVSHM__STORE(&l->kv->slots[h->slot].flags, h->flags);
 }
 
-/* An entry ends at the page, or nothing is below it; the longest unused are named first. */
-static void name_entry(struct loading *l, uint32_t record, const struct kvshm_slot_header *h, uint64_t stamp)
+/* An entry ends at the page. */
+static void name_entry(struct loading *l, uint32_t record, uint64_t stamp)
 {
     kvshm *kv = l->kv;
-    bool entry = (h->flags & KVSHM__SLOT_ENTRY) != 0;
 
-    if (KVSHM__LOAD(&kv->records[record].stamp) != 0 || (!entry && kvshm__pages_has_children(kv, record)))
-        return;
-    if (is_key(h) && !entry) { /* there was no room for the rest */
-        kvshm__evict_take_away(kv, record);
-        return;
-    }
     name_in_file(l, record);
     KVSHM__STORE(&kv->records[record].policy, stamp);
     KVSHM__STORE_REL(&kv->records[record].stamp, stamp);
     kvshm__recency_give_up(kv, record);
 }
 
-/* Stamps of another boot say no more than which was used before which. */
+/* The record that was loaded of a header, if no entry ends there yet; KVSHM__NO_RECORD: none. */
+static uint32_t unnamed(const struct loading *l, uint64_t number)
+{
+    uint32_t record = l->records[number] - 1;
+
+    if (record >= l->kv->record_count || KVSHM__LOAD(&l->kv->records[record].stamp) != 0 ||
+        !kvshm__place_pending(KVSHM__LOAD(&l->kv->records[record].place))) /* taken away with one below it */
+        return KVSHM__NO_RECORD;
+    return record;
+}
+
+/*
+ * The longest unused are named first; stamps of another boot say no more than which was used before which. What is then
+ * below no entry is the beginning of one that was not written whole, and becomes one; but not where one was removed.
+ */
 static void name_entries(struct loading *l)
 {
+    uint32_t record;
+
     qsort(l->order, l->count, sizeof(*l->order), by_stamp);
     for (uint64_t i = 0; i < l->count; i++) {
+        record = unnamed(l, l->order[i]);
+        if (record != KVSHM__NO_RECORD && (header_at(l, l->order[i])->flags & KVSHM__SLOT_ENTRY))
+            name_entry(l, record, i + 1);
+    }
+    for (uint64_t i = 0; i < l->count; i++) {
         const struct kvshm_slot_header *h = header_at(l, l->order[i]);
-        if (l->records[l->order[i]] != 0)
-            name_entry(l, l->records[l->order[i]] - 1, h, i + 1);
+        record = unnamed(l, l->order[i]);
+        if (record == KVSHM__NO_RECORD || kvshm__pages_has_children(l->kv, record))
+            continue;
+        if (is_key(h) || (h->flags & KVSHM__SLOT_REMOVED)) /* of a key: there was no room for the rest */
+            kvshm__evict_take_away(l->kv, record);
+        else
+            name_entry(l, record, i + 1);
     }
 }
 

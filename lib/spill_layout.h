@@ -81,7 +81,8 @@ static_assert(sizeof(struct kvshm_spill_epoch) == 32, "layout of the spill file"
 /* Flags of a slot header. */
 #define KVSHM__SLOT_ENTRY 0x1u    /* an entry ends at this page */
 #define KVSHM__SLOT_KEY_ONLY 0x2u /* a page of a key-only entry: its text is the key, its depth its position */
-#define KVSHM__SLOT_FLAGS 0x3u
+#define KVSHM__SLOT_REMOVED 0x4u  /* one did, and was removed by its name */
+#define KVSHM__SLOT_FLAGS 0x7u
 
 #define KVSHM__SLOT_MAGIC 0x4b56534cu
 

@@ -192,7 +192,7 @@ static void spill(struct kvshm__tier *t)
     pthread_mutex_lock(&t->mutex);
     if (code == -EAGAIN)
         sleep_until(t, POLL_NS / 10);
-    else if (code > 0)
+    if (code > 0 || code == -EAGAIN)
         t->send += send; /* the oldest are not all written yet */
     if (needed) {
         t->spill_result = code == -EAGAIN ? 1 : code;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_tier_file.c - arenas on spill files of another fingerprint, of larger blocks, and forged ones: nothing wrong is served
+ * check_tier_file.c - arenas on spill files of another fingerprint, of larger blocks, and forged ones, or half erased: nothing wrong is served
  */
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,7 +10,9 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "evict.h"
 #include "inside.h"
+#include "mend.h"
 #include "slots.h"
 #include "spill_file.h"
 #include "sys.h"
@@ -133,6 +136,50 @@ START_TEST(test_fingerprint_named_later)
 }
 END_TEST
 
+/* ---- Removed ----------------------------------------------------------------------------------------------------- */
+
+/* An entry is removed, and its pages stay under another; that goes, and death comes before all of it is erased. */
+static int half_erased(void *arg)
+{
+    struct kvshm_config config = config_of();
+    struct kvshm_prefix removed = in_range(0, 8), other = in_range(0, 12);
+    struct kvshm__spill_file file;
+    uint32_t slot;
+    kvshm *kv;
+
+    (void)arg;
+    ts_need(kvshm_create("inside", &config, 0, &kv) == 0);
+    ts_need(in_insert(kv, &removed, NULL, 0) == 0);
+    ts_need(in_insert(kv, &other, NULL, 0) == 0);
+    ts_need(kvshm_flush(kv) == 0);
+    ts_need(kvshm_remove(kv, &removed) == 0);
+    uint32_t record = in_record(kv, &other);
+    ts_need(kvshm__spill_open(path, NULL, &file) == 0);
+    ts_need(kvshm__mend_lock(kv) == 0);
+    kvshm__evict_drop_entry(kv, record);
+    kvshm__evict_sweep_limbo(kv);
+    ts_need(kvshm__slots_claim(kv, &slot, 1) == 1);
+    kvshm__mend_unlock(kv);
+    ts_need(kvshm__spill_erase(&file, slot, 1) == 0);
+    kill(getpid(), SIGKILL);
+    return 0;
+}
+
+START_TEST(test_what_was_removed_is_no_beginning)
+{
+    struct kvshm_prefix removed = in_range(0, 8), other = in_range(0, 12);
+
+    ck_assert_int_eq(ts_wait(ts_fork(half_erased, NULL)), 128 + SIGKILL);
+    ts_is(kvshm_unlink("inside", 0), 0);
+    struct kvshm_config config = config_of();
+    kvshm *kv = ts_create("inside", &config);
+    in_miss(kv, &other);
+    in_miss(kv, &removed);
+    in_audit(kv);
+    end(kv);
+}
+END_TEST
+
 /* ---- Forged files ----------------------------------------------------------------------------------------------- */
 
 /* Read the first slot header of the file, or its own header, forge it, write it back. */
@@ -251,6 +298,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, ts_setup, ts_teardown);
     tcase_add_test(tcase, test_with_and_without_fingerprint);
     tcase_add_test(tcase, test_fingerprint_named_later);
+    tcase_add_test(tcase, test_what_was_removed_is_no_beginning);
     tcase_add_test(tcase, test_a_key_that_is_its_own_parent);
     tcase_add_test(tcase, test_who_attaches_is_given_another_shape);
     tcase_add_test(tcase, test_blocks_larger_than_a_page);

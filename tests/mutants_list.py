@@ -627,7 +627,7 @@ INSERT = [
 
 MEND = [
     M('mend-not-called',
-      ('mend.c', '        kvshm__mend_rebuild(kv);\n        kvshm__evict_to', '        kvshm__evict_to'),
+      ('mend.c', '    kvshm__mend_rebuild(kv);\n    kvshm__evict_to', '    kvshm__evict_to'),
       'check_mend:test_takeover_rebuilds',
       'The rebuild is skipped.'),
     M('mend-sequences-left-odd',
@@ -685,7 +685,7 @@ MEND = [
       'check_mend:test_rebuild_shows_progress',
       'A long rebuild looks stopped.'),
     M('mend-capacity-not-kept',
-      ('mend.c', '        kvshm__evict_to_capacity(kv, KVSHM__CAPACITY_SLICE); /*', '        /*'),
+      ('mend.c', '    kvshm__evict_to_capacity(kv, KVSHM__CAPACITY_SLICE); /*', '    /*'),
       'check_mend:test_takeover_rebuilds',
       'What the dead had inserted beyond the capacity stays.'),
     M('mend-frame-of-a-page-not-looked-at',
