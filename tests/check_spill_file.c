@@ -487,7 +487,7 @@ START_TEST(test_k3_limits_hold_for_the_forged)
     ck_assert(!kvshm__slot_valid(&file, 0, &one.header));
     one = slot_header(0, 0, 0);
     ck_assert(!kvshm__slot_valid(&file, 0, &one.header));
-    one = slot_header(0, 4, 1);
+    one = slot_header(0, KVSHM__SLOT_FLAGS + 1, 1);
     ck_assert(!kvshm__slot_valid(&file, 0, &one.header));
     one = slot_header(0, KVSHM__SLOT_KEY_ONLY, 1);
     ck_assert(kvshm__slot_valid(&file, 0, &one.header));
