@@ -12,87 +12,24 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "inside.h"
 #include "ring.h"
 #include "slots.h"
+#include "spilling.h"
 #include "sys.h"
 
-#define FRAMES 64u
-#define SLOTS  200u
 
-static char path[300];
-
-static struct kvshm_config config_of(void)
-{
-    struct kvshm_config config = ts_config(IN_PAGE_BYTES, 4, FRAMES);
-
-    snprintf(path, sizeof(path), "%s/spilled", getenv("KVSHM_DIR"));
-    config.max_clients = 8;
-    config.spill_path = path;
-    config.spill_bytes = SLOTS * 8192u + 65536u;
-    config.wait_ms = KVSHM_UNLIMITED;
-    config.stall_ms = 200;
-    return config;
-}
 
 static kvshm *start(void)
 {
-    struct kvshm_config config = config_of();
+    struct kvshm_config config = spilling_config();
 
     return ts_create("inside", &config);
 }
 
-static void end(kvshm *kv)
-{
-    ts_detach(kv);
-    ts_is(kvshm_unlink("inside", 0), 0);
-}
-
 static kvshm *restart(kvshm *kv)
 {
-    end(kv);
+    spilling_end(kv);
     return start();
-}
-
-/* The entries, which are in the file, leave memory. */
-static void leave_all(kvshm *kv)
-{
-    ts_is(kvshm_flush(kv), 0);
-    for (unsigned i = 0; i < 10000 && in_free(kv) < FRAMES; i++)
-        ck_assert_int_ge(kvshm_evict_lru(kv), 0);
-    ck_assert_uint_eq(in_free(kv), FRAMES);
-}
-
-static int peek(kvshm *kv, const struct kvshm_prefix *prefix)
-{
-    struct kvshm_lease lease;
-
-    return kvshm_lookup(kv, prefix, KVSHM_PEEK, &lease);
-}
-
-/* It comes with all its bytes. */
-static void served(kvshm *kv, const struct kvshm_prefix *prefix)
-{
-    struct kvshm_lease lease;
-
-    ts_is(kvshm_lookup(kv, prefix, KVSHM_WAIT, &lease), 0);
-    ck_assert_uint_eq(lease.tokens, prefix->n);
-    ck_assert_uint_eq(in_wrong(&lease, prefix), 0);
-    kvshm_release(kv, &lease);
-}
-
-static void put(kvshm *kv, const struct kvshm_prefix *prefix)
-{
-    ck_assert_int_ge(in_insert(kv, prefix, NULL, 0), 0);
-}
-
-static struct kvshm_stats stats_of(kvshm *kv)
-{
-    struct kvshm_stats stats;
-
-    kvshm_stats_init(&stats);
-    ts_is(kvshm_stats(kv, &stats), 0);
-    return stats;
 }
 
 /* ---- Leaving and coming back -------------------------------------------------------------------------------- */
@@ -106,24 +43,24 @@ START_TEST(test_pages_leave_and_come_back)
 
     tenant.tenant = 5;
     tenant.adapter_id = 3;
-    put(kv, &longer);
-    put(kv, &key);
-    put(kv, &tenant);
-    leave_all(kv);
-    ck_assert_uint_eq(stats_of(kv).spilled_pages, 6 + 3 + 6);
-    ts_is(peek(kv, &longer), KVSHM_PENDING);
+    spilling_put(kv, &longer);
+    spilling_put(kv, &key);
+    spilling_put(kv, &tenant);
+    spilling_leave_all(kv);
+    ck_assert_uint_eq(spilling_stats(kv).spilled_pages, 6 + 3 + 6);
+    ts_is(spilling_peek(kv, &longer), KVSHM_PENDING);
     while ((code = kvshm_lookup(kv, &longer, 0, &lease)) == KVSHM_PENDING)
         usleep(1000);
     ts_is(code, 0);
     ck_assert_uint_eq(in_wrong(&lease, &longer), 0);
     kvshm_release(kv, &lease);
-    served(kv, &key);
-    served(kv, &tenant);
-    ck_assert_uint_eq(stats_of(kv).restored_pages, 6 + 3 + 6);
-    leave_all(kv);
-    ck_assert_uint_eq(stats_of(kv).spilled_pages, 6 + 3 + 6); /* clean pages cost no write */
+    spilling_served(kv, &key);
+    spilling_served(kv, &tenant);
+    ck_assert_uint_eq(spilling_stats(kv).restored_pages, 6 + 3 + 6);
+    spilling_leave_all(kv);
+    ck_assert_uint_eq(spilling_stats(kv).spilled_pages, 6 + 3 + 6); /* clean pages cost no write */
     in_audit(kv);
-    end(kv);
+    spilling_end(kv);
 }
 END_TEST
 
@@ -133,12 +70,12 @@ START_TEST(test_match_tells_what_is_pending)
     struct kvshm_prefix head = in_range(0, 8), longer = in_range(0, 20), asked = in_range(0, 40);
     struct kvshm_lease lease;
 
-    put(kv, &longer);
-    put(kv, &head);
-    leave_all(kv);
+    spilling_put(kv, &longer);
+    spilling_put(kv, &head);
+    spilling_leave_all(kv);
     ts_is(kvshm_match(kv, &asked, KVSHM_PEEK, &lease), KVSHM_PENDING);
     ck_assert_uint_eq(lease.pending_tokens, 20);
-    served(kv, &head);
+    spilling_served(kv, &head);
     ts_is(kvshm_match(kv, &asked, 0, &lease), 0);
     ck_assert_uint_eq(lease.tokens, 8);
     ck_assert_uint_eq(lease.pending_tokens, 12);
@@ -149,7 +86,7 @@ START_TEST(test_match_tells_what_is_pending)
     ck_assert_uint_eq(lease.pending_tokens, 0);
     ck_assert_uint_eq(in_wrong(&lease, &longer), 0);
     kvshm_release(kv, &lease);
-    end(kv);
+    spilling_end(kv);
 }
 END_TEST
 
@@ -164,9 +101,9 @@ START_TEST(test_prefetch_and_wait)
     for (uint32_t i = 0; i < 5; i++) {
         prefix[i] = in_range(100 * i, 10);
         if (i < 4)
-            put(kv, &prefix[i]);
+            spilling_put(kv, &prefix[i]);
     }
-    leave_all(kv);
+    spilling_leave_all(kv);
     poll_on.fd = kvshm_eventfd(kv);
     ck_assert_int_gt(poll_on.fd, 2);
     ck_assert_int_eq(kvshm_eventfd(kv), poll_on.fd);
@@ -184,10 +121,10 @@ START_TEST(test_prefetch_and_wait)
     for (uint32_t i = 0; i < 4; i++)
         in_hit(kv, &prefix[i]);
     ts_is(kvshm_prefetch(kv, prefix, 5), 0);
-    leave_all(kv);
-    served(kv, &prefix[0]); /* what a call waits for itself is not told */
+    spilling_leave_all(kv);
+    spilling_served(kv, &prefix[0]); /* what a call waits for itself is not told */
     ck_assert_int_eq(poll(&poll_on, 1, 0), 0);
-    end(kv);
+    spilling_end(kv);
 }
 END_TEST
 
@@ -195,7 +132,7 @@ END_TEST
 
 static int fill_and_die(void *arg)
 {
-    struct kvshm_config config = config_of();
+    struct kvshm_config config = spilling_config();
     struct kvshm_prefix key = in_key(7, 9);
     kvshm *kv;
 
@@ -220,18 +157,18 @@ START_TEST(test_restart)
     ts_is(kvshm_unlink("inside", 0), 0);
     kv = start();
     for (unsigned round = 0; round < 2; round++) { /* after a kill, and after a clean stop */
-        ck_assert_uint_eq(in_free(kv), FRAMES);
+        ck_assert_uint_eq(in_free(kv), SPILLING_FRAMES);
         for (uint32_t i = 0; i < 6; i++) {
             struct kvshm_prefix prefix = in_range(100 * i, 10);
-            served(kv, &prefix);
+            spilling_served(kv, &prefix);
         }
-        served(kv, &key);
-        served(kv, &longer);
-        ts_is(peek(kv, &late), KVSHM_MISS);
+        spilling_served(kv, &key);
+        spilling_served(kv, &longer);
+        ts_is(spilling_peek(kv, &late), KVSHM_MISS);
         in_audit(kv);
         kv = restart(kv);
     }
-    end(kv);
+    spilling_end(kv);
 }
 END_TEST
 
@@ -244,14 +181,14 @@ START_TEST(test_what_went_stays_away)
     struct kvshm_lease lease;
     uint8_t bytes[3 * IN_PAGE_BYTES], after[3 * IN_PAGE_BYTES];
 
-    put(kv, &longer);
-    put(kv, &inner);
-    put(kv, &other);
-    put(kv, &key);
-    leave_all(kv);
+    spilling_put(kv, &longer);
+    spilling_put(kv, &inner);
+    spilling_put(kv, &other);
+    spilling_put(kv, &key);
+    spilling_leave_all(kv);
     ts_is(kvshm_remove(kv, &other), 0);
-    put(kv, &other);
-    leave_all(kv);
+    spilling_put(kv, &other);
+    spilling_leave_all(kv);
     ts_is(kvshm_remove(kv, &other), 0);
     ts_is(kvshm_remove(kv, &inner), 0);
     ts_is(in_insert(kv, &key, NULL, 0), KVSHM_REPLACED);
@@ -261,35 +198,35 @@ START_TEST(test_what_went_stays_away)
     kvshm_release(kv, &lease);
     ts_is(kvshm_flush(kv), 0);
     kv = restart(kv);
-    ts_is(peek(kv, &other), KVSHM_MISS);
-    ts_is(peek(kv, &inner), KVSHM_MISS);
-    served(kv, &longer);
-    served(kv, &key);
+    ts_is(spilling_peek(kv, &other), KVSHM_MISS);
+    ts_is(spilling_peek(kv, &inner), KVSHM_MISS);
+    spilling_served(kv, &longer);
+    spilling_served(kv, &key);
     ck_assert_int_eq(kvshm_copy_out(kv, &key, 0, 3, after), 3);
     ck_assert_mem_eq(bytes, after, sizeof(bytes));
     ts_is(kvshm_clear(kv), 0);
-    ts_is(peek(kv, &longer), KVSHM_MISS);
+    ts_is(spilling_peek(kv, &longer), KVSHM_MISS);
     kv = restart(kv);
-    ts_is(peek(kv, &longer), KVSHM_MISS);
-    ts_is(peek(kv, &key), KVSHM_MISS);
+    ts_is(spilling_peek(kv, &longer), KVSHM_MISS);
+    ts_is(spilling_peek(kv, &key), KVSHM_MISS);
     ck_assert_uint_eq(in_entries(kv), 0);
     in_audit(kv);
-    end(kv);
+    spilling_end(kv);
 }
 END_TEST
 
 /* Another geometry or fingerprint: its named error, and the file is as it was. */
 START_TEST(test_file_of_others)
 {
-    struct kvshm_config config = config_of();
+    struct kvshm_config config = spilling_config();
     struct kvshm_prefix prefix = in_range(0, 22);
     kvshm *kv, *none = NULL;
 
     config.fingerprint[3] = 1;
     kv = ts_create("inside", &config);
-    put(kv, &prefix);
+    spilling_put(kv, &prefix);
     ts_is(kvshm_flush(kv), 0);
-    end(kv);
+    spilling_end(kv);
     config.fingerprint[3] = 2;
     ts_is(kvshm_create("inside", &config, 0, &none), KVSHM_E_FINGERPRINT);
     config.fingerprint[3] = 1;
@@ -298,8 +235,8 @@ START_TEST(test_file_of_others)
     config.geometry.page_tokens = 4;
     ck_assert_ptr_null(none);
     kv = ts_create("inside", &config);
-    served(kv, &prefix);
-    end(kv);
+    spilling_served(kv, &prefix);
+    spilling_end(kv);
 }
 END_TEST
 
@@ -309,15 +246,15 @@ START_TEST(test_handle_without_the_file)
     struct kvshm_prefix prefix = in_range(0, 22);
     struct kvshm_lease lease;
 
-    put(kv, &prefix);
-    leave_all(kv);
+    spilling_put(kv, &prefix);
+    spilling_leave_all(kv);
     ts_is(kvshm_lookup(without, &prefix, 0, &lease), KVSHM_MISS);
     ck_assert(!kvshm_contains(without, &prefix));
     ts_is(kvshm_match(without, &prefix, 0, &lease), KVSHM_MISS);
-    served(kv, &prefix);
+    spilling_served(kv, &prefix);
     in_hit(without, &prefix);
     ts_detach(without);
-    end(kv);
+    spilling_end(kv);
 }
 END_TEST
 
@@ -346,7 +283,7 @@ static int ask_for_all(void *arg)
 
 START_TEST(test_each_page_is_read_once)
 {
-    struct kvshm_config config = config_of();
+    struct kvshm_config config = spilling_config();
     pid_t pid[4];
     kvshm *kv;
 
@@ -359,7 +296,7 @@ START_TEST(test_each_page_is_read_once)
     ts_is(kvshm_flush(kv), 0);
     while (in_free(kv) < 2 * MANY)
         ck_assert_int_gt(kvshm_evict_lru(kv), 0);
-    uint64_t before = stats_of(kv).restored_pages;
+    uint64_t before = spilling_stats(kv).restored_pages;
     ts_gate_make(&gate);
     for (unsigned i = 0; i < 4; i++)
         pid[i] = ts_fork(ask_for_all, NULL);
@@ -368,10 +305,10 @@ START_TEST(test_each_page_is_read_once)
     for (unsigned i = 0; i < 4; i++)
         ck_assert_int_eq(ts_wait(pid[i]), 0);
     ts_gate_close(&gate);
-    ck_assert_uint_eq(stats_of(kv).restored_pages - before, MANY);
-    ck_assert_uint_eq(stats_of(kv).spill_bytes_read % MANY, 0);
+    ck_assert_uint_eq(spilling_stats(kv).restored_pages - before, MANY);
+    ck_assert_uint_eq(spilling_stats(kv).spill_bytes_read % MANY, 0);
     in_audit(kv);
-    end(kv);
+    spilling_end(kv);
 }
 END_TEST
 
@@ -381,7 +318,7 @@ START_TEST(test_budget_full)
     kvshm *kv = start();
     unsigned there = 0;
 
-    for (uint32_t i = 0; i < 2 * SLOTS; i++) {
+    for (uint32_t i = 0; i < 2 * SPILLING_SLOTS; i++) {
         struct kvshm_reservation r;
         struct kvshm_prefix prefix = in_range(10 * i, 4);
         ts_is(kvshm_reserve(kv, 1, KVSHM_WAIT, &r), 0);
@@ -389,21 +326,21 @@ START_TEST(test_budget_full)
         ts_is(kvshm_insert(kv, &prefix, NULL, &r, 0), 0);
     }
     ts_is(kvshm_flush(kv), 0);
-    for (uint32_t i = 0; i < 2 * SLOTS; i++) {
+    for (uint32_t i = 0; i < 2 * SPILLING_SLOTS; i++) {
         struct kvshm_prefix prefix = in_range(10 * i, 4);
-        if (peek(kv, &prefix) == KVSHM_MISS)
+        if (spilling_peek(kv, &prefix) == KVSHM_MISS)
             continue;
         there++;
-        served(kv, &prefix);
+        spilling_served(kv, &prefix);
     }
-    ck_assert_uint_gt(there, FRAMES);
-    ck_assert_uint_le(there, SLOTS + FRAMES);
-    for (uint32_t i = 0; i < SLOTS / 2; i++) {
+    ck_assert_uint_gt(there, SPILLING_FRAMES);
+    ck_assert_uint_le(there, SPILLING_SLOTS + SPILLING_FRAMES);
+    for (uint32_t i = 0; i < SPILLING_SLOTS / 2; i++) {
         struct kvshm_prefix prefix = in_range(10 * i, 4);
-        ts_is(peek(kv, &prefix), KVSHM_MISS); /* the oldest */
+        ts_is(spilling_peek(kv, &prefix), KVSHM_MISS); /* the oldest */
     }
     in_audit(kv);
-    end(kv);
+    spilling_end(kv);
 }
 END_TEST
 
@@ -415,7 +352,7 @@ START_TEST(test_smaller_budget)
 
     for (uint32_t i = 0; i < 40; i++)
         in_put(kv, 10 * i, 4);
-    leave_all(kv);
+    spilling_leave_all(kv);
     atomic_store(&kv->header->settings.spill_bytes, 20 * 8192u + 65536u);
     for (uint32_t i = 40; i < 60; i++)
         in_put(kv, 10 * i, 4);
@@ -424,40 +361,40 @@ START_TEST(test_smaller_budget)
         kvshm_evict_lru(kv);
     for (uint32_t i = 0; i < 60; i++) {
         struct kvshm_prefix prefix = in_range(10 * i, 4);
-        if (peek(kv, &prefix) == KVSHM_MISS)
+        if (spilling_peek(kv, &prefix) == KVSHM_MISS)
             continue;
         there++;
-        served(kv, &prefix);
+        spilling_served(kv, &prefix);
     }
     ck_assert_uint_gt(there, 0);
     ck_assert_uint_le(atomic_load(&kv->header->tier.slots_written), 28);
     in_audit(kv);
-    end(kv);
+    spilling_end(kv);
 }
 END_TEST
 
 /* Only what was asked for again is written; what was not is dropped when it has to leave. */
 START_TEST(test_admission_of_what_is_reused)
 {
-    struct kvshm_config config = config_of();
+    struct kvshm_config config = spilling_config();
     struct kvshm_prefix asked = in_range(0, 4), once = in_range(10, 4);
     kvshm *kv;
 
     config.admission = KVSHM_ADMIT_REUSED;
     kv = ts_create("inside", &config);
-    put(kv, &asked);
-    put(kv, &once);
+    spilling_put(kv, &asked);
+    spilling_put(kv, &once);
     in_hit(kv, &asked);
-    for (unsigned i = 0; i < 20000 && in_free(kv) < FRAMES; i++) {
+    for (unsigned i = 0; i < 20000 && in_free(kv) < SPILLING_FRAMES; i++) {
         ck_assert_int_ge(kvshm_evict_lru(kv), 0);
         usleep(100);
     }
-    ck_assert_uint_eq(in_free(kv), FRAMES);
-    ts_is(peek(kv, &once), KVSHM_MISS);
-    served(kv, &asked);
-    ck_assert_uint_eq(stats_of(kv).spilled_pages, 1);
+    ck_assert_uint_eq(in_free(kv), SPILLING_FRAMES);
+    ts_is(spilling_peek(kv, &once), KVSHM_MISS);
+    spilling_served(kv, &asked);
+    ck_assert_uint_eq(spilling_stats(kv).spilled_pages, 1);
     in_audit(kv);
-    end(kv);
+    spilling_end(kv);
 }
 END_TEST
 
@@ -467,13 +404,13 @@ START_TEST(test_evict_what_is_not_written)
     kvshm *kv = start();
     struct kvshm_prefix prefix = in_range(0, 22);
 
-    put(kv, &prefix);
+    spilling_put(kv, &prefix);
     ts_is(kvshm_evict_lru(kv), 0);
-    for (unsigned i = 0; i < 60000 && in_free(kv) < FRAMES; i++)
+    for (unsigned i = 0; i < 60000 && in_free(kv) < SPILLING_FRAMES; i++)
         usleep(1000);
-    ck_assert_uint_eq(in_free(kv), FRAMES);
-    served(kv, &prefix);
-    end(kv);
+    ck_assert_uint_eq(in_free(kv), SPILLING_FRAMES);
+    spilling_served(kv, &prefix);
+    spilling_end(kv);
 }
 END_TEST
 
@@ -506,21 +443,21 @@ START_TEST(test_clear_and_remove_while_pages_move)
     for (unsigned round = 0; round < ts_amount(5, 20, 500); round++) {
         for (uint32_t i = 0; i < 12; i++) {
             struct kvshm_prefix prefix = in_range(10 * i, 9);
-            put(kv, &prefix);
+            spilling_put(kv, &prefix);
         }
         usleep(2000);
         for (uint32_t i = 0; i < 12; i++) {
             struct kvshm_prefix prefix = in_range(10 * i, 9);
             if (round % 2 == 0) {
                 ck_assert_int_ge(kvshm_remove(kv, &prefix), 0);
-                ts_is(peek(kv, &prefix), KVSHM_MISS);
+                ts_is(spilling_peek(kv, &prefix), KVSHM_MISS);
             }
         }
         if (round % 2)
             ts_is(kvshm_clear(kv), 0);
         for (uint32_t i = 0; i < 12; i++) {
             struct kvshm_prefix prefix = in_range(10 * i, 9);
-            ts_is(peek(kv, &prefix), KVSHM_MISS);
+            ts_is(spilling_peek(kv, &prefix), KVSHM_MISS);
         }
     }
     ts_kill(pid);
@@ -528,9 +465,9 @@ START_TEST(test_clear_and_remove_while_pages_move)
     ck_assert_uint_eq(in_entries(kv), 0);
     for (uint32_t i = 0; i < 12; i++) {
         struct kvshm_prefix prefix = in_range(10 * i, 9);
-        ts_is(peek(kv, &prefix), KVSHM_MISS);
+        ts_is(spilling_peek(kv, &prefix), KVSHM_MISS);
     }
-    end(kv);
+    spilling_end(kv);
 }
 END_TEST
 
@@ -562,13 +499,13 @@ START_TEST(test_forked_child)
     struct kvshm_prefix prefix = in_range(0, 22), other = in_range(50, 8);
 
     parents = start();
-    put(parents, &prefix);
-    put(parents, &other);
-    leave_all(parents); /* its thread runs */
+    spilling_put(parents, &prefix);
+    spilling_put(parents, &other);
+    spilling_leave_all(parents); /* its thread runs */
     ck_assert_int_eq(ts_wait(ts_fork(childs_calls, NULL)), 0);
-    served(parents, &other);
-    served(parents, &prefix);
-    end(parents);
+    spilling_served(parents, &other);
+    spilling_served(parents, &prefix);
+    spilling_end(parents);
 }
 END_TEST
 
@@ -578,8 +515,8 @@ START_TEST(test_detach_while_pages_are_pending)
     struct kvshm_lease lease;
     kvshm *kv = start();
 
-    put(kv, &prefix);
-    leave_all(kv);
+    spilling_put(kv, &prefix);
+    spilling_leave_all(kv);
     for (unsigned i = 0; i < 20; i++) {
         kvshm *other = ts_attach("inside", 0);
         int code = kvshm_lookup(other, &prefix, 0, &lease);
@@ -588,11 +525,11 @@ START_TEST(test_detach_while_pages_are_pending)
         else
             ts_is(code, KVSHM_PENDING);
         ts_detach(other);
-        leave_all(kv);
+        spilling_leave_all(kv);
     }
-    served(kv, &prefix);
+    spilling_served(kv, &prefix);
     in_audit(kv);
-    end(kv);
+    spilling_end(kv);
 }
 END_TEST
 
@@ -618,7 +555,7 @@ START_TEST(test_flushes_of_two_threads)
     ck_assert_int_eq(pthread_create(&other, NULL, flush_on, kv), 0);
     for (uint32_t i = 0; i < 2000; i++) {
         struct kvshm_prefix prefix = in_range(10 * i, 4);
-        put(kv, &prefix);
+        spilling_put(kv, &prefix);
         uint32_t record = in_record(kv, &prefix);
         ts_is(kvshm_flush(kv), 0);
         missing += !kvshm__slots_written(kv, record);
@@ -627,7 +564,7 @@ START_TEST(test_flushes_of_two_threads)
     flushing = false;
     pthread_join(other, NULL);
     ck_assert_uint_eq(missing, 0);
-    end(kv);
+    spilling_end(kv);
 }
 END_TEST
 
@@ -685,15 +622,15 @@ static void goes_on(kvshm *kv)
 
     bad.read_error = bad.write_error = bad.sync_error = 0;
     bad.flip = false;
-    put(kv, &prefix);
-    leave_all(kv);
-    served(kv, &prefix);
+    spilling_put(kv, &prefix);
+    spilling_leave_all(kv);
+    spilling_served(kv, &prefix);
     in_audit(kv);
     ts_is(kvshm_clear(kv), 0);
     struct kvshm_reservation all;
-    ts_is(kvshm_reserve(kv, FRAMES, 0, &all), 0);
+    ts_is(kvshm_reserve(kv, SPILLING_FRAMES, 0, &all), 0);
     kvshm_cancel(kv, &all);
-    end(kv);
+    spilling_end(kv);
 }
 
 START_TEST(test_writes_fail)
@@ -702,12 +639,12 @@ START_TEST(test_writes_fail)
     kvshm *kv = start_badly();
     struct kvshm_prefix prefix = in_range(0, 22);
 
-    put(kv, &prefix);
+    spilling_put(kv, &prefix);
     bad.write_error = errors[_i];
     ts_is(kvshm_flush(kv), -errors[_i]);
-    ck_assert_uint_gt(stats_of(kv).spill_failures, 0);
+    ck_assert_uint_gt(spilling_stats(kv).spill_failures, 0);
     in_hit(kv, &prefix);
-    for (uint32_t i = 0; i < 2 * FRAMES; i++) /* what cannot be written is dropped */
+    for (uint32_t i = 0; i < 2 * SPILLING_FRAMES; i++) /* what cannot be written is dropped */
         in_put(kv, 1000 + 10 * i, 4);
     ck_assert_int_lt(kvshm_flush(kv), 0);
     goes_on(kv);
@@ -719,7 +656,7 @@ START_TEST(test_sync_fails)
     kvshm *kv = start_badly();
     struct kvshm_prefix prefix = in_range(0, 22);
 
-    put(kv, &prefix);
+    spilling_put(kv, &prefix);
     bad.sync_error = EIO;
     ts_is(kvshm_flush(kv), -EIO);
     ts_is(kvshm_remove(kv, &prefix), -EIO);
@@ -734,13 +671,13 @@ START_TEST(test_reads_fail)
     struct kvshm_prefix prefix = in_range(0, 22);
     struct kvshm_lease lease;
 
-    put(kv, &prefix);
-    leave_all(kv);
+    spilling_put(kv, &prefix);
+    spilling_leave_all(kv);
     bad.read_error = _i ? 0 : EIO;
     bad.flip = _i;
     ts_is(kvshm_lookup(kv, &prefix, KVSHM_WAIT, &lease), KVSHM_MISS);
-    ck_assert_uint_gt(stats_of(kv).restore_failures, 0);
-    ck_assert_uint_eq(in_pages(kv) > FRAMES, 0);
+    ck_assert_uint_gt(spilling_stats(kv).restore_failures, 0);
+    ck_assert_uint_eq(in_pages(kv) > SPILLING_FRAMES, 0);
     goes_on(kv);
 }
 END_TEST
@@ -751,9 +688,9 @@ START_TEST(test_transfers_in_parts)
     struct kvshm_prefix prefix = in_range(0, 22);
 
     bad.in_parts = true;
-    put(kv, &prefix);
-    leave_all(kv);
-    served(kv, &prefix);
+    spilling_put(kv, &prefix);
+    spilling_leave_all(kv);
+    spilling_served(kv, &prefix);
     goes_on(kv);
 }
 END_TEST
@@ -765,17 +702,17 @@ START_TEST(test_file_is_cut)
     struct kvshm_prefix prefix = in_range(0, 22);
     struct kvshm_lease lease;
 
-    put(kv, &prefix);
-    leave_all(kv);
-    ck_assert_int_eq(truncate(path, 65536), 0);
+    spilling_put(kv, &prefix);
+    spilling_leave_all(kv);
+    ck_assert_int_eq(truncate(spilling_path, 65536), 0);
     ts_is(kvshm_lookup(kv, &prefix, KVSHM_WAIT, &lease), KVSHM_MISS);
-    ck_assert_uint_gt(stats_of(kv).restore_failures, 0);
+    ck_assert_uint_gt(spilling_stats(kv).restore_failures, 0);
     in_put(kv, 500, 22);
-    leave_all(kv);
+    spilling_leave_all(kv);
     prefix = in_range(500, 22);
-    served(kv, &prefix);
+    spilling_served(kv, &prefix);
     in_audit(kv);
-    end(kv);
+    spilling_end(kv);
 }
 END_TEST
 
@@ -784,15 +721,15 @@ START_TEST(test_file_vanishes)
     kvshm *kv = start();
     struct kvshm_prefix prefix = in_range(0, 22);
 
-    put(kv, &prefix);
-    leave_all(kv);
-    ck_assert_int_eq(unlink(path), 0);
-    served(kv, &prefix); /* it is open */
-    leave_all(kv);
-    served(kv, &prefix);
+    spilling_put(kv, &prefix);
+    spilling_leave_all(kv);
+    ck_assert_int_eq(unlink(spilling_path), 0);
+    spilling_served(kv, &prefix); /* it is open */
+    spilling_leave_all(kv);
+    spilling_served(kv, &prefix);
     kv = restart(kv); /* on a new one */
-    ts_is(peek(kv, &prefix), KVSHM_MISS);
-    end(kv);
+    ts_is(spilling_peek(kv, &prefix), KVSHM_MISS);
+    spilling_end(kv);
 }
 END_TEST
 

@@ -17,15 +17,13 @@
 
 #include "batch.h"
 #include "evict.h"
-#include "inside.h"
 #include "mend.h"
 #include "ring.h"
 #include "slots.h"
 #include "spill_file.h"
+#include "spilling.h"
 #include "sys.h"
 
-#define FRAMES  64u
-#define SLOTS   200u
 #define ENTRIES 6u /* of three pages each */
 #define ALWAYS  1000000
 
@@ -36,7 +34,7 @@ enum { ENGINES = 2 };
 enum { ENGINES = 1 };
 #endif
 
-static char path[300], other_path[300];
+static char other_path[300];
 static struct kvshm__spill_file shape_of; /* .shape alone */
 
 /* ---- What fails ------------------------------------------------------------------------------------------------ */
@@ -57,9 +55,10 @@ static struct {
 static void count_header(const void *from, uint64_t offset)
 {
     const struct kvshm__spill_shape *s = &shape_of.shape;
+    uint64_t first;
 
-    disk.headers +=
-        offset >= s->headers_offset && offset < s->payload_offset && *(const uint64_t *)from != 0;
+    memcpy(&first, from, sizeof(first)); /* a write in parts goes on anywhere */
+    disk.headers += offset >= s->headers_offset && offset < s->payload_offset && first != 0;
 }
 
 static bool fails(bool write, uint64_t offset)
@@ -201,16 +200,8 @@ static void heal(void)
 
 static struct kvshm_config config_of(void)
 {
-    struct kvshm_config config = ts_config(IN_PAGE_BYTES, 4, FRAMES);
-
-    snprintf(path, sizeof(path), "%s/spilled", getenv("KVSHM_DIR"));
     snprintf(other_path, sizeof(other_path), "%s/other", getenv("KVSHM_DIR"));
-    config.max_clients = 8;
-    config.spill_path = path;
-    config.spill_bytes = SLOTS * 8192u + 65536u;
-    config.wait_ms = KVSHM_UNLIMITED;
-    config.stall_ms = 200;
-    return config;
+    return spilling_config();
 }
 
 static kvshm *start_with(const struct kvshm_config *config)
@@ -229,25 +220,10 @@ static kvshm *start(void)
     return start_with(&config);
 }
 
-static void end(kvshm *kv)
-{
-    ts_detach(kv);
-    ts_is(kvshm_unlink("inside", 0), 0);
-}
-
 static kvshm *restart(kvshm *kv)
 {
-    end(kv);
+    spilling_end(kv);
     return start();
-}
-
-static struct kvshm_stats stats_of(kvshm *kv)
-{
-    struct kvshm_stats stats;
-
-    kvshm_stats_init(&stats);
-    ts_is(kvshm_stats(kv, &stats), 0);
-    return stats;
 }
 
 static struct kvshm_prefix entry(uint32_t i)
@@ -269,14 +245,6 @@ static void insert_all(kvshm *kv)
         ck_assert_int_ge(in_insert(kv, &prefix, NULL, 0), 0);
         in_hit(kv, &prefix);
     }
-}
-
-static void leave_all(kvshm *kv)
-{
-    ts_is(kvshm_flush(kv), 0);
-    for (unsigned i = 0; i < 10000 && in_free(kv) < FRAMES; i++)
-        ck_assert_int_ge(kvshm_evict_lru(kv), 0);
-    ck_assert_uint_eq(in_free(kv), FRAMES);
 }
 
 /* Whatever is there of the entry has its bytes: 0 or KVSHM_MISS. */
@@ -323,7 +291,7 @@ static void goes_on(kvshm *kv)
     heal();
     in_put(kv, 7000, 22);
     in_hit(kv, &fresh);
-    leave_all(kv);
+    spilling_leave_all(kv);
     ts_is(asked(kv, &fresh), 0);
     in_audit(kv);
     kv = restart(kv);
@@ -331,15 +299,15 @@ static void goes_on(kvshm *kv)
     there(kv);
     in_audit(kv);
     ts_is(kvshm_clear(kv), 0);
-    ts_is(kvshm_reserve(kv, FRAMES, 0, &all), 0);
+    ts_is(kvshm_reserve(kv, SPILLING_FRAMES, 0, &all), 0);
     kvshm_cancel(kv, &all);
     ts_is(kvshm_flush(kv), 0);
-    for (uint32_t i = 0; i < FRAMES - 4; i++)
+    for (uint32_t i = 0; i < SPILLING_FRAMES - 4; i++)
         in_put(kv, 10000 + 10 * i, 4);
     ts_is(kvshm_flush(kv), 0);
-    ck_assert_uint_eq(stats_of(kv).spill_failures, 0);
+    ck_assert_uint_eq(spilling_stats(kv).spill_failures, 0);
     in_audit(kv);
-    end(kv);
+    spilling_end(kv);
 }
 
 /* ---- Writing ---------------------------------------------------------------------------------------------------- */
@@ -355,14 +323,14 @@ START_TEST(test_one_slot_is_not_written)
     fail_slot(true, 4, -EIO);
     ts_is(kvshm_flush(kv), -EIO);
     ck_assert_uint_gt(disk.failed, 0);
-    ck_assert_uint_gt(stats_of(kv).spill_failures, 0);
+    ck_assert_uint_gt(spilling_stats(kv).spill_failures, 0);
     for (uint32_t i = 0; i < ENTRIES; i++) {
         struct kvshm_prefix prefix = entry(i);
         in_hit(kv, &prefix);
     }
     in_audit(kv);
     heal();
-    leave_all(kv);
+    spilling_leave_all(kv);
     ck_assert_uint_eq(there(kv), ENTRIES);
     kv = restart(kv);
     ck_assert_uint_eq(there(kv), ENTRIES);
@@ -382,7 +350,7 @@ START_TEST(test_one_header_is_not_erased)
     use_engine(_i);
     kv = start();
     put_all(kv);
-    leave_all(kv);
+    spilling_leave_all(kv);
     disk.writes = true;
     fail_from(kvshm__spill_header_offset(&shape_of.shape, 0), kvshm__spill_header_offset(&shape_of.shape, 1), -EIO, ALWAYS);
     gone = entry(0);
@@ -390,7 +358,7 @@ START_TEST(test_one_header_is_not_erased)
     ck_assert(!kvshm_contains(kv, &gone));
     ck_assert_uint_eq(kvshm__slots_doomed(kv), 1);
     in_put(kv, 9000, 10);
-    leave_all(kv);
+    spilling_leave_all(kv);
     ts_is(asked_for(kv, 9000), 0);
     ts_is(asked_for(kv, 100), 0);
     in_audit(kv);
@@ -415,13 +383,13 @@ START_TEST(test_nothing_is_written)
     use_engine(_i % ENGINES);
     kv = start();
     put_all(kv);
-    leave_all(kv);
+    spilling_leave_all(kv);
     fail_payloads(true, answer, ALWAYS);
     disk.from = shape_of.shape.headers_offset;
     in_put(kv, 5000, 10);
     ts_is(kvshm_flush(kv), answer < 0 && answer != -EAGAIN ? answer : -EIO);
-    ck_assert_uint_gt(stats_of(kv).spill_failures, 0);
-    for (uint32_t i = 0; i < 2 * FRAMES; i++)
+    ck_assert_uint_gt(spilling_stats(kv).spill_failures, 0);
+    for (uint32_t i = 0; i < 2 * SPILLING_FRAMES; i++)
         in_put(kv, 10000 + 10 * i, 4);
     in_audit(kv);
     heal();
@@ -443,17 +411,17 @@ START_TEST(test_one_slot_is_not_read)
     use_engine(_i);
     kv = start();
     put_all(kv);
-    leave_all(kv);
+    spilling_leave_all(kv);
     fail_slot(false, 4, -EIO);
     n = there(kv);
     ck_assert_uint_gt(disk.failed, 0);
     ck_assert_uint_eq(n, ENTRIES - 1);
-    ck_assert_uint_gt(stats_of(kv).restore_failures, 0);
-    ck_assert_uint_le(stats_of(kv).restore_failures, 3);
+    ck_assert_uint_gt(spilling_stats(kv).restore_failures, 0);
+    ck_assert_uint_le(spilling_stats(kv).restore_failures, 3);
     in_audit(kv);
     insert_all(kv);
     heal();
-    leave_all(kv);
+    spilling_leave_all(kv);
     ck_assert_uint_eq(there(kv), ENTRIES);
     goes_on(kv);
 }
@@ -469,10 +437,10 @@ START_TEST(test_nothing_is_read)
     use_engine(_i % ENGINES);
     kv = start();
     put_all(kv);
-    leave_all(kv);
+    spilling_leave_all(kv);
     fail_payloads(false, read_errors[_i / ENGINES], ALWAYS);
     ck_assert_uint_eq(there(kv), 0);
-    ck_assert_uint_ge(stats_of(kv).restore_failures, ENTRIES);
+    ck_assert_uint_ge(spilling_stats(kv).restore_failures, ENTRIES);
     in_audit(kv);
     insert_all(kv);
     goes_on(kv);
@@ -491,12 +459,12 @@ START_TEST(test_put_off_for_a_while)
     kv = start();
     put_all(kv);
     fail_payloads(true, answers[_i / ENGINES], 8);
-    leave_all(kv);
+    spilling_leave_all(kv);
     ck_assert_uint_eq(disk.failed, 8);
     fail_payloads(false, answers[_i / ENGINES], 8);
     ck_assert_uint_eq(there(kv), ENTRIES);
     ck_assert_uint_eq(disk.failed, 8);
-    ck_assert_uint_eq(stats_of(kv).spill_failures + stats_of(kv).restore_failures, 0);
+    ck_assert_uint_eq(spilling_stats(kv).spill_failures + spilling_stats(kv).restore_failures, 0);
     goes_on(kv);
 }
 END_TEST
@@ -511,16 +479,16 @@ START_TEST(test_kernel_takes_nothing_for_a_while)
     use_engine(1);
     kv = start();
     in_put(kv, 5000, 10);
-    leave_all(kv); /* the ring is there */
+    spilling_leave_all(kv); /* the ring is there */
     put_all(kv);
     disk.enter_answer = answers[_i];
     disk.enter_times = 50;
-    leave_all(kv);
+    spilling_leave_all(kv);
     ck_assert_int_eq(disk.enter_times, 0);
     disk.enter_times = 50;
     ck_assert_uint_eq(there(kv), ENTRIES);
     ck_assert_int_eq(disk.enter_times, 0);
-    ck_assert_uint_eq(stats_of(kv).spill_failures + stats_of(kv).restore_failures, 0);
+    ck_assert_uint_eq(spilling_stats(kv).spill_failures + spilling_stats(kv).restore_failures, 0);
     goes_on(kv);
 }
 END_TEST
@@ -531,7 +499,7 @@ END_TEST
 /* Of the file alone, which is larger than the arena's memory. */
 static int no_space(int fd, uint64_t offset, uint64_t length)
 {
-    return length >= SLOTS * 4096u ? -ENOSPC : kvshm__sys_real.space(fd, offset, length);
+    return length >= SPILLING_SLOTS * 4096u ? -ENOSPC : kvshm__sys_real.space(fd, offset, length);
 }
 
 /* No room for the file: no arena, no file, and the sentence says which; with room all is well. */
@@ -566,23 +534,23 @@ START_TEST(test_fewer_slots_than_pages)
     for (uint32_t i = 0; i < 40; i++)
         in_put(kv, 10 * i, 4);
     ts_is(kvshm_flush(kv), -ENOSPC);
-    ck_assert_uint_gt(stats_of(kv).spill_full, 0);
-    ck_assert_uint_eq(stats_of(kv).spill_failures, 0);
+    ck_assert_uint_gt(spilling_stats(kv).spill_full, 0);
+    ck_assert_uint_eq(spilling_stats(kv).spill_failures, 0);
     for (uint32_t i = 0; i < 40; i++) {
         kept = in_range(10 * i, 4);
         in_hit(kv, &kept);
     }
     in_audit(kv);
-    for (uint32_t i = 0; i < 4 * FRAMES; i++) /* the oldest go */
+    for (uint32_t i = 0; i < 4 * SPILLING_FRAMES; i++) /* the oldest go */
         in_put(kv, 10000 + 10 * i, 4);
-    end(kv);
+    spilling_end(kv);
     kv = start_with(&config);
     in_audit(kv);
-    for (uint32_t i = 0; i < 4 * FRAMES; i++) {
+    for (uint32_t i = 0; i < 4 * SPILLING_FRAMES; i++) {
         kept = in_range(10000 + 10 * i, 4);
         asked(kv, &kept);
     }
-    end(kv);
+    spilling_end(kv);
 }
 END_TEST
 
@@ -603,11 +571,11 @@ START_TEST(test_file_is_replaced)
     ts_is(kvshm_unlink("others", 0), 0);
     kv = start();
     put_all(kv);
-    leave_all(kv);
-    ck_assert_int_eq(rename(other_path, path), 0);
+    spilling_leave_all(kv);
+    ck_assert_int_eq(rename(other_path, spilling_path), 0);
     ck_assert_uint_eq(there(kv), ENTRIES);
     in_put(kv, 350, 10);
-    leave_all(kv);
+    spilling_leave_all(kv);
     ts_is(asked_for(kv, 350), 0);
     ts_is(asked_for(kv, 8000), KVSHM_MISS);
     ts_is(kvshm_attach("inside", NULL, 0, &late), KVSHM_E_NOSPILL);
@@ -631,21 +599,21 @@ START_TEST(test_file_is_cut)
     use_engine(_i);
     kv = start();
     put_all(kv);
-    leave_all(kv);
-    ck_assert_int_eq(truncate(path, (off_t)kvshm__spill_payload_offset(&shape_of.shape, 4)), 0);
+    spilling_leave_all(kv);
+    ck_assert_int_eq(truncate(spilling_path, (off_t)kvshm__spill_payload_offset(&shape_of.shape, 4)), 0);
     ck_assert_uint_lt(there(kv), ENTRIES);
-    ck_assert_uint_gt(stats_of(kv).restore_failures, 0);
+    ck_assert_uint_gt(spilling_stats(kv).restore_failures, 0);
     insert_all(kv);
     in_audit(kv);
-    leave_all(kv); /* writing makes it longer again */
+    spilling_leave_all(kv); /* writing makes it longer again */
     ck_assert_uint_eq(there(kv), ENTRIES);
     ts_is(kvshm_flush(kv), 0);
-    ck_assert_int_eq(truncate(path, (off_t)kvshm__spill_payload_offset(&shape_of.shape, 2)), 0);
-    end(kv);
+    ck_assert_int_eq(truncate(spilling_path, (off_t)kvshm__spill_payload_offset(&shape_of.shape, 2)), 0);
+    spilling_end(kv);
     ts_is(kvshm_create("inside", &config, 0, &again), KVSHM_E_DAMAGED);
     ts_says("bytes, and its header says");
     ck_assert_ptr_null(again);
-    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(unlink(spilling_path), 0);
     goes_on(start());
 }
 END_TEST
@@ -698,7 +666,7 @@ START_TEST(test_page_goes_while_it_is_written)
     heal();
     ck_assert_int_eq(pthread_join(writer, NULL), 0);
     ck_assert_uint_eq(disk.headers, 0);
-    ck_assert_uint_eq(stats_of(kv).spill_failures, 0);
+    ck_assert_uint_eq(spilling_stats(kv).spill_failures, 0);
     goes_on(kv);
 }
 END_TEST
@@ -746,7 +714,7 @@ START_TEST(test_lookup_waits_no_longer)
     config.wait_ms = 20;
     kv = start_with(&config);
     put_all(kv);
-    leave_all(kv);
+    spilling_leave_all(kv);
     in_put(kv, 7000, 10);
     disk.hold = true;
     ck_assert_int_eq(pthread_create(&first, NULL, ask_first, kv), 0);
@@ -762,7 +730,7 @@ START_TEST(test_lookup_waits_no_longer)
     ck_assert_uint_eq(lease.pending_tokens, 10);
     in_hit(kv, &resident); /* nobody else is kept waiting */
     in_put(kv, 8000, 10);
-    ck_assert_uint_eq(stats_of(kv).restore_failures, 0);
+    ck_assert_uint_eq(spilling_stats(kv).restore_failures, 0);
     heal();
     atomic_store(&kv->header->settings.wait_ms, KVSHM_UNLIMITED);
     ts_is(asked(kv, &prefix), 0);
@@ -792,7 +760,7 @@ START_TEST(test_prefetch_of_what_a_call_waits_for)
     use_engine(_i);
     kv = start();
     put_all(kv);
-    leave_all(kv);
+    spilling_leave_all(kv);
     struct question one = {kv, entry(0)}, other = {kv, entry(1)};
     disk.hold = true;
     ck_assert_int_eq(pthread_create(&first, NULL, ask, &one), 0);
@@ -821,19 +789,19 @@ START_TEST(test_reserve_waits_no_longer)
     config.wait_ms = 20;
     kv = start_with(&config);
     disk.hold = true;
-    for (uint32_t i = 0; i < FRAMES; i++)
+    for (uint32_t i = 0; i < SPILLING_FRAMES; i++)
         in_put(kv, 10 * i, 4);
-    uint64_t before = stats_of(kv).evicted_pages;
+    uint64_t before = spilling_stats(kv).evicted_pages;
     uint64_t began = kvshm__sys_real.monotonic_ns();
-    ts_is(kvshm_reserve(kv, FRAMES / 2, KVSHM_WAIT, &r), 0);
+    ts_is(kvshm_reserve(kv, SPILLING_FRAMES / 2, KVSHM_WAIT, &r), 0);
     ck_assert_uint_ge(kvshm__sys_real.monotonic_ns() - began, 20000000);
-    ck_assert_uint_eq(stats_of(kv).evicted_pages, before + FRAMES / 2);
+    ck_assert_uint_eq(spilling_stats(kv).evicted_pages, before + SPILLING_FRAMES / 2);
     kvshm_cancel(kv, &r);
-    for (uint32_t i = 0; i < FRAMES; i++) {
+    for (uint32_t i = 0; i < SPILLING_FRAMES; i++) {
         prefix = in_range(10 * i, 4);
         n += kvshm_contains(kv, &prefix);
     }
-    ck_assert_uint_eq(n, FRAMES / 2);
+    ck_assert_uint_eq(n, SPILLING_FRAMES / 2);
     in_hit(kv, &prefix); /* the youngest */
     atomic_store(&kv->header->settings.wait_ms, KVSHM_UNLIMITED);
     goes_on(kv);

@@ -11,111 +11,57 @@
 #include <xxhash.h>
 
 #include "evict.h"
-#include "inside.h"
 #include "mend.h"
 #include "slots.h"
 #include "spill_file.h"
+#include "spilling.h"
 #include "sys.h"
 
-#define FRAMES 64u
-#define SLOTS  200u
 
-static char path[300];
-
-static struct kvshm_config config_of(void)
-{
-    struct kvshm_config config = ts_config(IN_PAGE_BYTES, 4, FRAMES);
-
-    snprintf(path, sizeof(path), "%s/spilled", getenv("KVSHM_DIR"));
-    config.max_clients = 8;
-    config.spill_path = path;
-    config.spill_bytes = SLOTS * 8192u + 65536u;
-    config.wait_ms = KVSHM_UNLIMITED;
-    config.stall_ms = 200;
-    return config;
-}
 
 static kvshm *start(void)
 {
-    struct kvshm_config config = config_of();
+    struct kvshm_config config = spilling_config();
 
     return ts_create("inside", &config);
-}
-
-static void end(kvshm *kv)
-{
-    ts_detach(kv);
-    ts_is(kvshm_unlink("inside", 0), 0);
-}
-
-/* The entries, which are in the file, leave memory. */
-static void leave_all(kvshm *kv)
-{
-    ts_is(kvshm_flush(kv), 0);
-    for (unsigned i = 0; i < 10000 && in_free(kv) < FRAMES; i++)
-        ck_assert_int_ge(kvshm_evict_lru(kv), 0);
-    ck_assert_uint_eq(in_free(kv), FRAMES);
-}
-
-static int peek(kvshm *kv, const struct kvshm_prefix *prefix)
-{
-    struct kvshm_lease lease;
-
-    return kvshm_lookup(kv, prefix, KVSHM_PEEK, &lease);
-}
-
-/* It comes with all its bytes. */
-static void served(kvshm *kv, const struct kvshm_prefix *prefix)
-{
-    struct kvshm_lease lease;
-
-    ts_is(kvshm_lookup(kv, prefix, KVSHM_WAIT, &lease), 0);
-    ck_assert_uint_eq(lease.tokens, prefix->n);
-    ck_assert_uint_eq(in_wrong(&lease, prefix), 0);
-    kvshm_release(kv, &lease);
-}
-
-static void put(kvshm *kv, const struct kvshm_prefix *prefix)
-{
-    ck_assert_int_ge(in_insert(kv, prefix, NULL, 0), 0);
 }
 
 /* Pages that were cached without a fingerprint are nobody's who names one, and the other way round, also over a start. */
 START_TEST(test_with_and_without_fingerprint)
 {
-    struct kvshm_config none = config_of(), one = config_of();
+    struct kvshm_config none = spilling_config(), one = spilling_config();
     struct kvshm_prefix prefix = in_range(0, 22);
     kvshm *kv = ts_create("inside", &none), *other = NULL;
 
     one.fingerprint[3] = 1;
-    put(kv, &prefix);
-    leave_all(kv);
+    spilling_put(kv, &prefix);
+    spilling_leave_all(kv);
     ts_is(kvshm_attach("inside", &one, 0, &other), KVSHM_E_FINGERPRINT);
     ts_says("holds pages already");
-    end(kv);
+    spilling_end(kv);
     ts_is(kvshm_create("inside", &one, 0, &other), KVSHM_E_FINGERPRINT);
     ts_says("was made without a fingerprint");
     kv = ts_create("inside", &none);
-    served(kv, &prefix);
-    end(kv);
-    ck_assert_int_eq(unlink(path), 0);
+    spilling_served(kv, &prefix);
+    spilling_end(kv);
+    ck_assert_int_eq(unlink(spilling_path), 0);
     kv = ts_create("inside", &one);
-    put(kv, &prefix);
+    spilling_put(kv, &prefix);
     ts_is(kvshm_flush(kv), 0);
-    end(kv);
+    spilling_end(kv);
     ts_is(kvshm_create("inside", &none, 0, &other), KVSHM_E_FINGERPRINT);
     ts_says("names none");
     ck_assert_ptr_null(other);
     kv = ts_create("inside", &one);
-    served(kv, &prefix);
-    end(kv);
+    spilling_served(kv, &prefix);
+    spilling_end(kv);
 }
 END_TEST
 
 /* Who names the arena's fingerprint later names that of its file; a handle without the file cannot. */
 START_TEST(test_fingerprint_named_later)
 {
-    struct kvshm_config none = config_of(), one = config_of(), two = config_of();
+    struct kvshm_config none = spilling_config(), one = spilling_config(), two = spilling_config();
     struct kvshm_prefix prefix = in_range(0, 22);
     kvshm *kv = ts_create("inside", &none), *named, *other = NULL;
 
@@ -123,16 +69,16 @@ START_TEST(test_fingerprint_named_later)
     two.fingerprint[3] = 2;
     ts_is(kvshm_attach("inside", &one, KVSHM_NOTIER, &other), KVSHM_E_NOSPILL);
     ts_is(kvshm_attach("inside", &one, 0, &named), 0);
-    put(named, &prefix);
+    spilling_put(named, &prefix);
     ts_is(kvshm_flush(named), 0);
     ts_detach(named);
-    end(kv);
+    spilling_end(kv);
     ts_is(kvshm_create("inside", &none, 0, &other), KVSHM_E_FINGERPRINT);
     ts_is(kvshm_create("inside", &two, 0, &other), KVSHM_E_FINGERPRINT);
     ck_assert_ptr_null(other);
     kv = ts_create("inside", &one);
-    served(kv, &prefix);
-    end(kv);
+    spilling_served(kv, &prefix);
+    spilling_end(kv);
 }
 END_TEST
 
@@ -141,7 +87,7 @@ END_TEST
 /* An entry is removed, and its pages stay under another; that goes, and death comes before all of it is erased. */
 static int half_erased(void *arg)
 {
-    struct kvshm_config config = config_of();
+    struct kvshm_config config = spilling_config();
     struct kvshm_prefix removed = in_range(0, 8), other = in_range(0, 12);
     struct kvshm__spill_file file;
     uint32_t slot;
@@ -154,7 +100,7 @@ static int half_erased(void *arg)
     ts_need(kvshm_flush(kv) == 0);
     ts_need(kvshm_remove(kv, &removed) == 0);
     uint32_t record = in_record(kv, &other);
-    ts_need(kvshm__spill_open(path, NULL, &file) == 0);
+    ts_need(kvshm__spill_open(spilling_path, NULL, &file) == 0);
     ts_need(kvshm__mend_lock(kv) == 0);
     kvshm__evict_drop_entry(kv, record);
     kvshm__evict_sweep_limbo(kv);
@@ -171,12 +117,12 @@ START_TEST(test_what_was_removed_is_no_beginning)
 
     ck_assert_int_eq(ts_wait(ts_fork(half_erased, NULL)), 128 + SIGKILL);
     ts_is(kvshm_unlink("inside", 0), 0);
-    struct kvshm_config config = config_of();
+    struct kvshm_config config = spilling_config();
     kvshm *kv = ts_create("inside", &config);
     in_miss(kv, &other);
     in_miss(kv, &removed);
     in_audit(kv);
-    end(kv);
+    spilling_end(kv);
 }
 END_TEST
 
@@ -188,7 +134,7 @@ static void forge(void (*how)(struct kvshm__spill_file *, void *), bool slot)
     static _Alignas(4096) char block[4096];
     struct kvshm__spill_file file;
 
-    ts_is(kvshm__spill_open(path, NULL, &file), 0);
+    ts_is(kvshm__spill_open(spilling_path, NULL, &file), 0);
     ck_assert_int_eq(kvshm__sys.pread(file.fd, block, sizeof(block), slot ? file.shape.headers_offset : 0), sizeof(block));
     how(&file, block);
     ck_assert_int_eq(kvshm__sys.pwrite(file.fd, block, sizeof(block), slot ? file.shape.headers_offset : 0), sizeof(block));
@@ -211,17 +157,17 @@ START_TEST(test_a_key_that_is_its_own_parent)
     struct kvshm_prefix key = in_key(7, 3), prefix = in_range(0, 22);
     kvshm *kv = start();
 
-    put(kv, &key);
+    spilling_put(kv, &key);
     ts_is(kvshm_flush(kv), 0);
-    put(kv, &prefix);
+    spilling_put(kv, &prefix);
     ts_is(kvshm_flush(kv), 0);
-    end(kv);
+    spilling_end(kv);
     forge(forge_circle, true);
     kv = start();
-    ts_is(peek(kv, &key), KVSHM_MISS);
-    served(kv, &prefix);
+    ts_is(spilling_peek(kv, &key), KVSHM_MISS);
+    spilling_served(kv, &prefix);
     in_audit(kv);
-    end(kv);
+    spilling_end(kv);
 }
 END_TEST
 
@@ -244,14 +190,14 @@ START_TEST(test_who_attaches_is_given_another_shape)
     struct kvshm_prefix prefix = in_range(0, 22);
     kvshm *kv = start(), *other = NULL;
 
-    put(kv, &prefix);
-    leave_all(kv);
+    spilling_put(kv, &prefix);
+    spilling_leave_all(kv);
     forge(forge_page, false);
     ts_is(kvshm_attach("inside", NULL, 0, &other), KVSHM_E_NOSPILL);
     ts_says("page");
     ck_assert_ptr_null(other);
-    served(kv, &prefix);
-    end(kv);
+    spilling_served(kv, &prefix);
+    spilling_end(kv);
 }
 END_TEST
 
@@ -266,27 +212,27 @@ static int align_16k(int fd, uint32_t *memory, uint32_t *offset)
 /* A file system that moves whole blocks larger than a page: what is read into one frame stays in it. */
 START_TEST(test_blocks_larger_than_a_page)
 {
-    struct kvshm_config config = config_of();
+    struct kvshm_config config = spilling_config();
     kvshm *kv;
 
     kvshm__sys.direct_align = align_16k;
-    config.spill_bytes = SLOTS * 32768u + 1048576u;
+    config.spill_bytes = SPILLING_SLOTS * 32768u + 1048576u;
     kv = ts_create("inside", &config);
     for (uint32_t i = 0; i < 10; i++)
         in_put(kv, 100 * i, 12);
-    leave_all(kv);
+    spilling_leave_all(kv);
     for (uint32_t i = 0; i < 10; i++)
         in_put(kv, 10000 + 100 * i, 4);
     for (uint32_t i = 0; i < 10; i++) {
         struct kvshm_prefix prefix = in_range(100 * i, 12);
-        served(kv, &prefix);
+        spilling_served(kv, &prefix);
     }
     for (uint32_t i = 0; i < 10; i++) {
         struct kvshm_prefix prefix = in_range(10000 + 100 * i, 4);
-        served(kv, &prefix); /* a neighbour, which never left */
+        spilling_served(kv, &prefix); /* a neighbour, which never left */
     }
     in_audit(kv);
-    end(kv);
+    spilling_end(kv);
 }
 END_TEST
 

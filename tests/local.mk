@@ -253,6 +253,8 @@ tests_libsupport_la_SOURCES = \
 	tests/host.h \
 	tests/inside.c \
 	tests/inside.h \
+	tests/spilling.c \
+	tests/spilling.h \
 	tests/support.c \
 	tests/support.h
 
