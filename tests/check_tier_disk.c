@@ -57,8 +57,10 @@ static void count_header(const void *from, uint64_t offset)
     const struct kvshm__spill_shape *s = &shape_of.shape;
     uint64_t first;
 
+    if (offset < s->headers_offset || offset >= s->payload_offset)
+        return;
     memcpy(&first, from, sizeof(first)); /* a write in parts goes on anywhere */
-    disk.headers += offset >= s->headers_offset && offset < s->payload_offset && first != 0;
+    disk.headers += first != 0;
 }
 
 static bool fails(bool write, uint64_t offset)
