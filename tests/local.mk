@@ -324,7 +324,8 @@ AM_TESTS_ENVIRONMENT = \
 	URING_LIBS='$(URING_LIBS)'; export URING_LIBS; \
 	ASAN_OPTIONS=$${ASAN_OPTIONS-abort_on_error=1}; export ASAN_OPTIONS; \
 	UBSAN_OPTIONS=$${UBSAN_OPTIONS-print_stacktrace=1}; export UBSAN_OPTIONS; \
-	TSAN_OPTIONS=$${TSAN_OPTIONS-halt_on_error=1 die_after_fork=0}; export TSAN_OPTIONS;
+	TSAN_OPTIONS=$${TSAN_OPTIONS-halt_on_error=1 die_after_fork=0 suppressions=$(abs_top_srcdir)/tests/tsan.supp}; \
+	export TSAN_OPTIONS;
 
 # The same tests with fewer random calls, kills and rounds; and with more, and with those that take long.
 .PHONY: check-quick check-long
@@ -353,7 +354,7 @@ fuzz-segment:
 	  $(filter %.c,$(lib_libkvshm_internal_la_SOURCES:lib/%=$(srcdir)/lib/%)) $(LIBS) $(URING_LIBS)
 	tests/fuzz_segment -max_total_time=$(FUZZ_S) -max_len=4096
 CLEANFILES += tests/fuzz_segment
-EXTRA_DIST += tests/fuzz_segment.c
+EXTRA_DIST += tests/fuzz_segment.c tests/tsan.supp
 
 EXTRA_DIST += \
 	tests/bench_count.py \
