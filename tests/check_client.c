@@ -336,15 +336,6 @@ static int leave_traces(kvshm *kv)
     return 0;
 }
 
-static struct kvshm_stats stats_of(kvshm *kv)
-{
-    struct kvshm_stats stats;
-
-    kvshm_stats_init(&stats);
-    ts_is(kvshm_stats(kv, &stats), 0);
-    return stats;
-}
-
 START_TEST(test_place_taken_over)
 {
     kvshm *kv, *next, *filler[2];
@@ -356,7 +347,7 @@ START_TEST(test_place_taken_over)
     other = start(0, leave_traces, "gone, and its label was a longer one");
     filler[0] = ts_attach("a", 0);
     filler[1] = ts_attach("a", 0);
-    stats = stats_of(kv);
+    stats = ts_stats(kv);
     ck_assert_uint_eq(stats.hit_pages, 33);
     ts_kill(other->pid);
     place = kvshm__client_find(kv, other->number);
@@ -377,7 +368,7 @@ START_TEST(test_place_taken_over)
         ck_assert_uint_eq(KVSHM__LOAD(&next->reservations[(size_t)place * 8 + i]), 0);
     ck_assert_str_eq(next->clients[place].label, program_invocation_short_name);
     ck_assert_uint_eq(next->clients[place].pid, (uint32_t)getpid());
-    stats = stats_of(kv);
+    stats = ts_stats(kv);
     ck_assert_uint_eq(stats.hit_pages, 33);
     ck_assert_uint_eq(stats.lookup_misses, 5);
     ck_assert_uint_eq(stats.stalls, 2);
@@ -554,7 +545,7 @@ START_TEST(test_a_crowd_attaches)
         ts_gate_open(&crowd->go);
     for (unsigned i = 0; i < 6; i++)
         ck_assert_int_eq(ts_wait(pids[i]), 0);
-    stats = stats_of(kv);
+    stats = ts_stats(kv);
     ck_assert_uint_eq(crowd->attached, 6 * ts_amount(30, 150, 1000));
     ck_assert_uint_eq(stats.gave_up, crowd->counted);
     ck_assert_uint_ge(KVSHM__LOAD(&kv->header->next_client), 1 + crowd->attached);

@@ -210,8 +210,7 @@ START_TEST(test_leases_of_all_hits_were_released)
 
     ck_assert(hits_make("hot-path", &kv));
     ck_assert(hits(kv, 3000)); /* more than there are lease words */
-    kvshm_stats_init(&stats);
-    ts_is(kvshm_stats(kv, &stats), 0);
+    stats = ts_stats(kv);
     ck_assert_uint_eq(stats.match_hits, 1000);
     ck_assert_uint_eq(stats.lookup_hits, 2000);
     ck_assert_uint_eq(stats.hit_pages, 24000);

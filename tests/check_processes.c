@@ -385,8 +385,7 @@ static void end(struct crew *crew)
     ck_assert_uint_eq(info.frames_free, 0);
     ck_assert_uint_eq(info.clients, 1);
     kvshm_cancel(crew->kv, &all);
-    kvshm_stats_init(&stats);
-    ts_is(kvshm_stats(crew->kv, &stats), 0);
+    stats = ts_stats(crew->kv);
     printf("%llu calls, %llu pages served, %llu overlaps, %llu takeovers, %llu stalled\n",
            (unsigned long long)calls(-1) / 2, (unsigned long long)shared->pages_served,
            (unsigned long long)shared->overlaps, (unsigned long long)stats.takeovers,
@@ -612,8 +611,7 @@ START_TEST(test_stopped_inside_the_lock)
         ck_assert(ts_gate_wait(&gate));
     }
     insert_kept(kv, &r);
-    kvshm_stats_init(&stats);
-    ts_is(kvshm_stats(kv, &stats), 0);
+    stats = ts_stats(kv);
     ck_assert_uint_eq(stats.takeovers, kill_it);
     ck_assert_uint_eq(stats.stalls, 40);
     readers_go_on(kv);

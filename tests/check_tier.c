@@ -17,26 +17,11 @@
 #include "spilling.h"
 #include "sys.h"
 
-
-
-static kvshm *start(void)
-{
-    struct kvshm_config config = spilling_config();
-
-    return ts_create("inside", &config);
-}
-
-static kvshm *restart(kvshm *kv)
-{
-    spilling_end(kv);
-    return start();
-}
-
 /* ---- Leaving and coming back -------------------------------------------------------------------------------- */
 
 START_TEST(test_pages_leave_and_come_back)
 {
-    kvshm *kv = start();
+    kvshm *kv = spilling_start();
     struct kvshm_prefix longer = in_range(0, 22), key = in_key(7, 9), tenant = in_range(0, 22);
     struct kvshm_lease lease;
     int code;
@@ -47,7 +32,7 @@ START_TEST(test_pages_leave_and_come_back)
     spilling_put(kv, &key);
     spilling_put(kv, &tenant);
     spilling_leave_all(kv);
-    ck_assert_uint_eq(spilling_stats(kv).spilled_pages, 6 + 3 + 6);
+    ck_assert_uint_eq(ts_stats(kv).spilled_pages, 6 + 3 + 6);
     ts_is(spilling_peek(kv, &longer), KVSHM_PENDING);
     while ((code = kvshm_lookup(kv, &longer, 0, &lease)) == KVSHM_PENDING)
         usleep(1000);
@@ -56,9 +41,9 @@ START_TEST(test_pages_leave_and_come_back)
     kvshm_release(kv, &lease);
     spilling_served(kv, &key);
     spilling_served(kv, &tenant);
-    ck_assert_uint_eq(spilling_stats(kv).restored_pages, 6 + 3 + 6);
+    ck_assert_uint_eq(ts_stats(kv).restored_pages, 6 + 3 + 6);
     spilling_leave_all(kv);
-    ck_assert_uint_eq(spilling_stats(kv).spilled_pages, 6 + 3 + 6); /* clean pages cost no write */
+    ck_assert_uint_eq(ts_stats(kv).spilled_pages, 6 + 3 + 6); /* clean pages cost no write */
     in_audit(kv);
     spilling_end(kv);
 }
@@ -66,7 +51,7 @@ END_TEST
 
 START_TEST(test_match_tells_what_is_pending)
 {
-    kvshm *kv = start();
+    kvshm *kv = spilling_start();
     struct kvshm_prefix head = in_range(0, 8), longer = in_range(0, 20), asked = in_range(0, 40);
     struct kvshm_lease lease;
 
@@ -92,7 +77,7 @@ END_TEST
 
 START_TEST(test_prefetch_and_wait)
 {
-    kvshm *kv = start();
+    kvshm *kv = spilling_start();
     struct kvshm_prefix prefix[5];
     struct timespec none = {0};
     struct pollfd poll_on = {.events = POLLIN};
@@ -155,7 +140,7 @@ START_TEST(test_restart)
 
     ck_assert_int_eq(ts_wait(ts_fork(fill_and_die, NULL)), 128 + SIGKILL);
     ts_is(kvshm_unlink("inside", 0), 0);
-    kv = start();
+    kv = spilling_start();
     for (unsigned round = 0; round < 2; round++) { /* after a kill, and after a clean stop */
         ck_assert_uint_eq(in_free(kv), SPILLING_FRAMES);
         for (uint32_t i = 0; i < 6; i++) {
@@ -166,7 +151,7 @@ START_TEST(test_restart)
         spilling_served(kv, &longer);
         ts_is(spilling_peek(kv, &late), KVSHM_MISS);
         in_audit(kv);
-        kv = restart(kv);
+        kv = spilling_restart(kv);
     }
     spilling_end(kv);
 }
@@ -175,7 +160,7 @@ END_TEST
 /* Removed, dropped and inserted anew before, replaced, cleared: none of it is back. */
 START_TEST(test_what_went_stays_away)
 {
-    kvshm *kv = start();
+    kvshm *kv = spilling_start();
     struct kvshm_prefix longer = in_range(0, 22), inner = in_range(0, 12), other = in_range(50, 8),
                         key = in_key(7, 9);
     struct kvshm_lease lease;
@@ -197,7 +182,7 @@ START_TEST(test_what_went_stays_away)
         memcpy(bytes + i * IN_PAGE_BYTES, kvshm_lease_page(&lease, i), IN_PAGE_BYTES);
     kvshm_release(kv, &lease);
     ts_is(kvshm_flush(kv), 0);
-    kv = restart(kv);
+    kv = spilling_restart(kv);
     ts_is(spilling_peek(kv, &other), KVSHM_MISS);
     ts_is(spilling_peek(kv, &inner), KVSHM_MISS);
     spilling_served(kv, &longer);
@@ -206,7 +191,7 @@ START_TEST(test_what_went_stays_away)
     ck_assert_mem_eq(bytes, after, sizeof(bytes));
     ts_is(kvshm_clear(kv), 0);
     ts_is(spilling_peek(kv, &longer), KVSHM_MISS);
-    kv = restart(kv);
+    kv = spilling_restart(kv);
     ts_is(spilling_peek(kv, &longer), KVSHM_MISS);
     ts_is(spilling_peek(kv, &key), KVSHM_MISS);
     ck_assert_uint_eq(in_entries(kv), 0);
@@ -242,7 +227,7 @@ END_TEST
 
 START_TEST(test_handle_without_the_file)
 {
-    kvshm *kv = start(), *without = ts_attach("inside", KVSHM_NOTIER);
+    kvshm *kv = spilling_start(), *without = ts_attach("inside", KVSHM_NOTIER);
     struct kvshm_prefix prefix = in_range(0, 22);
     struct kvshm_lease lease;
 
@@ -296,7 +281,7 @@ START_TEST(test_each_page_is_read_once)
     ts_is(kvshm_flush(kv), 0);
     while (in_free(kv) < 2 * MANY)
         ck_assert_int_gt(kvshm_evict_lru(kv), 0);
-    uint64_t before = spilling_stats(kv).restored_pages;
+    uint64_t before = ts_stats(kv).restored_pages;
     ts_gate_make(&gate);
     for (unsigned i = 0; i < 4; i++)
         pid[i] = ts_fork(ask_for_all, NULL);
@@ -305,8 +290,8 @@ START_TEST(test_each_page_is_read_once)
     for (unsigned i = 0; i < 4; i++)
         ck_assert_int_eq(ts_wait(pid[i]), 0);
     ts_gate_close(&gate);
-    ck_assert_uint_eq(spilling_stats(kv).restored_pages - before, MANY);
-    ck_assert_uint_eq(spilling_stats(kv).spill_bytes_read % MANY, 0);
+    ck_assert_uint_eq(ts_stats(kv).restored_pages - before, MANY);
+    ck_assert_uint_eq(ts_stats(kv).spill_bytes_read % MANY, 0);
     in_audit(kv);
     spilling_end(kv);
 }
@@ -315,7 +300,7 @@ END_TEST
 /* More than the memory holds, and then more than the file does: the oldest leaves go, nothing is wrong, nothing is lost. */
 START_TEST(test_budget_full)
 {
-    kvshm *kv = start();
+    kvshm *kv = spilling_start();
     unsigned there = 0;
 
     for (uint32_t i = 0; i < 2 * SPILLING_SLOTS; i++) {
@@ -347,7 +332,7 @@ END_TEST
 /* The budget is made smaller while in use: the file has no more than that, and what is there is right. */
 START_TEST(test_smaller_budget)
 {
-    kvshm *kv = start();
+    kvshm *kv = spilling_start();
     unsigned there = 0;
 
     for (uint32_t i = 0; i < 40; i++)
@@ -392,7 +377,7 @@ START_TEST(test_admission_of_what_is_reused)
     ck_assert_uint_eq(in_free(kv), SPILLING_FRAMES);
     ts_is(spilling_peek(kv, &once), KVSHM_MISS);
     spilling_served(kv, &asked);
-    ck_assert_uint_eq(spilling_stats(kv).spilled_pages, 1);
+    ck_assert_uint_eq(ts_stats(kv).spilled_pages, 1);
     in_audit(kv);
     spilling_end(kv);
 }
@@ -401,7 +386,7 @@ END_TEST
 /* Pages that are in memory alone are written first, by the thread. */
 START_TEST(test_evict_what_is_not_written)
 {
-    kvshm *kv = start();
+    kvshm *kv = spilling_start();
     struct kvshm_prefix prefix = in_range(0, 22);
 
     spilling_put(kv, &prefix);
@@ -437,7 +422,7 @@ static int go_and_come(void *arg)
 
 START_TEST(test_clear_and_remove_while_pages_move)
 {
-    kvshm *kv = start();
+    kvshm *kv = spilling_start();
     pid_t pid = ts_fork(go_and_come, NULL);
 
     for (unsigned round = 0; round < ts_amount(5, 20, 500); round++) {
@@ -461,7 +446,7 @@ START_TEST(test_clear_and_remove_while_pages_move)
         }
     }
     ts_kill(pid);
-    kv = restart(kv);
+    kv = spilling_restart(kv);
     ck_assert_uint_eq(in_entries(kv), 0);
     for (uint32_t i = 0; i < 12; i++) {
         struct kvshm_prefix prefix = in_range(10 * i, 9);
@@ -498,7 +483,7 @@ START_TEST(test_forked_child)
 {
     struct kvshm_prefix prefix = in_range(0, 22), other = in_range(50, 8);
 
-    parents = start();
+    parents = spilling_start();
     spilling_put(parents, &prefix);
     spilling_put(parents, &other);
     spilling_leave_all(parents); /* its thread runs */
@@ -513,7 +498,7 @@ START_TEST(test_detach_while_pages_are_pending)
 {
     struct kvshm_prefix prefix = in_range(0, 22);
     struct kvshm_lease lease;
-    kvshm *kv = start();
+    kvshm *kv = spilling_start();
 
     spilling_put(kv, &prefix);
     spilling_leave_all(kv);
@@ -547,7 +532,7 @@ static void *flush_on(void *kv)
 /* What was inserted before a flush began is in the file after it, also if another thread's was under way. */
 START_TEST(test_flushes_of_two_threads)
 {
-    kvshm *kv = start();
+    kvshm *kv = spilling_start();
     pthread_t other;
     unsigned missing = 0;
 
@@ -612,7 +597,7 @@ static kvshm *start_badly(void)
     kvshm__sys.pread = bad_pread;
     kvshm__sys.pwrite = bad_pwrite;
     kvshm__sys.sync_data = bad_sync;
-    return start();
+    return spilling_start();
 }
 
 /* All goes on as if nothing had been. */
@@ -642,7 +627,7 @@ START_TEST(test_writes_fail)
     spilling_put(kv, &prefix);
     bad.write_error = errors[_i];
     ts_is(kvshm_flush(kv), -errors[_i]);
-    ck_assert_uint_gt(spilling_stats(kv).spill_failures, 0);
+    ck_assert_uint_gt(ts_stats(kv).spill_failures, 0);
     in_hit(kv, &prefix);
     for (uint32_t i = 0; i < 2 * SPILLING_FRAMES; i++) /* what cannot be written is dropped */
         in_put(kv, 1000 + 10 * i, 4);
@@ -676,7 +661,7 @@ START_TEST(test_reads_fail)
     bad.read_error = _i ? 0 : EIO;
     bad.flip = _i;
     ts_is(kvshm_lookup(kv, &prefix, KVSHM_WAIT, &lease), KVSHM_MISS);
-    ck_assert_uint_gt(spilling_stats(kv).restore_failures, 0);
+    ck_assert_uint_gt(ts_stats(kv).restore_failures, 0);
     ck_assert_uint_eq(in_pages(kv) > SPILLING_FRAMES, 0);
     goes_on(kv);
 }
@@ -698,7 +683,7 @@ END_TEST
 /* The file is cut, or its name is gone, or leads to another: misses at most. */
 START_TEST(test_file_is_cut)
 {
-    kvshm *kv = start();
+    kvshm *kv = spilling_start();
     struct kvshm_prefix prefix = in_range(0, 22);
     struct kvshm_lease lease;
 
@@ -706,7 +691,7 @@ START_TEST(test_file_is_cut)
     spilling_leave_all(kv);
     ck_assert_int_eq(truncate(spilling_path, 65536), 0);
     ts_is(kvshm_lookup(kv, &prefix, KVSHM_WAIT, &lease), KVSHM_MISS);
-    ck_assert_uint_gt(spilling_stats(kv).restore_failures, 0);
+    ck_assert_uint_gt(ts_stats(kv).restore_failures, 0);
     in_put(kv, 500, 22);
     spilling_leave_all(kv);
     prefix = in_range(500, 22);
@@ -718,7 +703,7 @@ END_TEST
 
 START_TEST(test_file_vanishes)
 {
-    kvshm *kv = start();
+    kvshm *kv = spilling_start();
     struct kvshm_prefix prefix = in_range(0, 22);
 
     spilling_put(kv, &prefix);
@@ -727,7 +712,7 @@ START_TEST(test_file_vanishes)
     spilling_served(kv, &prefix); /* it is open */
     spilling_leave_all(kv);
     spilling_served(kv, &prefix);
-    kv = restart(kv); /* on a new one */
+    kv = spilling_restart(kv); /* on a new one */
     ts_is(spilling_peek(kv, &prefix), KVSHM_MISS);
     spilling_end(kv);
 }

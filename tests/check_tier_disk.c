@@ -307,7 +307,7 @@ static void goes_on(kvshm *kv)
     for (uint32_t i = 0; i < SPILLING_FRAMES - 4; i++)
         in_put(kv, 10000 + 10 * i, 4);
     ts_is(kvshm_flush(kv), 0);
-    ck_assert_uint_eq(spilling_stats(kv).spill_failures, 0);
+    ck_assert_uint_eq(ts_stats(kv).spill_failures, 0);
     in_audit(kv);
     spilling_end(kv);
 }
@@ -325,7 +325,7 @@ START_TEST(test_one_slot_is_not_written)
     fail_slot(true, 4, -EIO);
     ts_is(kvshm_flush(kv), -EIO);
     ck_assert_uint_gt(disk.failed, 0);
-    ck_assert_uint_gt(spilling_stats(kv).spill_failures, 0);
+    ck_assert_uint_gt(ts_stats(kv).spill_failures, 0);
     for (uint32_t i = 0; i < ENTRIES; i++) {
         struct kvshm_prefix prefix = entry(i);
         in_hit(kv, &prefix);
@@ -390,7 +390,7 @@ START_TEST(test_nothing_is_written)
     disk.from = shape_of.shape.headers_offset;
     in_put(kv, 5000, 10);
     ts_is(kvshm_flush(kv), answer < 0 && answer != -EAGAIN ? answer : -EIO);
-    ck_assert_uint_gt(spilling_stats(kv).spill_failures, 0);
+    ck_assert_uint_gt(ts_stats(kv).spill_failures, 0);
     for (uint32_t i = 0; i < 2 * SPILLING_FRAMES; i++)
         in_put(kv, 10000 + 10 * i, 4);
     in_audit(kv);
@@ -418,8 +418,8 @@ START_TEST(test_one_slot_is_not_read)
     n = there(kv);
     ck_assert_uint_gt(disk.failed, 0);
     ck_assert_uint_eq(n, ENTRIES - 1);
-    ck_assert_uint_gt(spilling_stats(kv).restore_failures, 0);
-    ck_assert_uint_le(spilling_stats(kv).restore_failures, 3);
+    ck_assert_uint_gt(ts_stats(kv).restore_failures, 0);
+    ck_assert_uint_le(ts_stats(kv).restore_failures, 3);
     in_audit(kv);
     insert_all(kv);
     heal();
@@ -442,7 +442,7 @@ START_TEST(test_nothing_is_read)
     spilling_leave_all(kv);
     fail_payloads(false, read_errors[_i / ENGINES], ALWAYS);
     ck_assert_uint_eq(there(kv), 0);
-    ck_assert_uint_ge(spilling_stats(kv).restore_failures, ENTRIES);
+    ck_assert_uint_ge(ts_stats(kv).restore_failures, ENTRIES);
     in_audit(kv);
     insert_all(kv);
     goes_on(kv);
@@ -466,7 +466,7 @@ START_TEST(test_put_off_for_a_while)
     fail_payloads(false, answers[_i / ENGINES], 8);
     ck_assert_uint_eq(there(kv), ENTRIES);
     ck_assert_uint_eq(disk.failed, 8);
-    ck_assert_uint_eq(spilling_stats(kv).spill_failures + spilling_stats(kv).restore_failures, 0);
+    ck_assert_uint_eq(ts_stats(kv).spill_failures + ts_stats(kv).restore_failures, 0);
     goes_on(kv);
 }
 END_TEST
@@ -490,7 +490,7 @@ START_TEST(test_kernel_takes_nothing_for_a_while)
     disk.enter_times = 50;
     ck_assert_uint_eq(there(kv), ENTRIES);
     ck_assert_int_eq(disk.enter_times, 0);
-    ck_assert_uint_eq(spilling_stats(kv).spill_failures + spilling_stats(kv).restore_failures, 0);
+    ck_assert_uint_eq(ts_stats(kv).spill_failures + ts_stats(kv).restore_failures, 0);
     goes_on(kv);
 }
 END_TEST
@@ -536,8 +536,8 @@ START_TEST(test_fewer_slots_than_pages)
     for (uint32_t i = 0; i < 40; i++)
         in_put(kv, 10 * i, 4);
     ts_is(kvshm_flush(kv), -ENOSPC);
-    ck_assert_uint_gt(spilling_stats(kv).spill_full, 0);
-    ck_assert_uint_eq(spilling_stats(kv).spill_failures, 0);
+    ck_assert_uint_gt(ts_stats(kv).spill_full, 0);
+    ck_assert_uint_eq(ts_stats(kv).spill_failures, 0);
     for (uint32_t i = 0; i < 40; i++) {
         kept = in_range(10 * i, 4);
         in_hit(kv, &kept);
@@ -604,7 +604,7 @@ START_TEST(test_file_is_cut)
     spilling_leave_all(kv);
     ck_assert_int_eq(truncate(spilling_path, (off_t)kvshm__spill_payload_offset(&shape_of.shape, 4)), 0);
     ck_assert_uint_lt(there(kv), ENTRIES);
-    ck_assert_uint_gt(spilling_stats(kv).restore_failures, 0);
+    ck_assert_uint_gt(ts_stats(kv).restore_failures, 0);
     insert_all(kv);
     in_audit(kv);
     spilling_leave_all(kv); /* writing makes it longer again */
@@ -668,7 +668,7 @@ START_TEST(test_page_goes_while_it_is_written)
     heal();
     ck_assert_int_eq(pthread_join(writer, NULL), 0);
     ck_assert_uint_eq(disk.headers, 0);
-    ck_assert_uint_eq(spilling_stats(kv).spill_failures, 0);
+    ck_assert_uint_eq(ts_stats(kv).spill_failures, 0);
     goes_on(kv);
 }
 END_TEST
@@ -732,7 +732,7 @@ START_TEST(test_lookup_waits_no_longer)
     ck_assert_uint_eq(lease.pending_tokens, 10);
     in_hit(kv, &resident); /* nobody else is kept waiting */
     in_put(kv, 8000, 10);
-    ck_assert_uint_eq(spilling_stats(kv).restore_failures, 0);
+    ck_assert_uint_eq(ts_stats(kv).restore_failures, 0);
     heal();
     atomic_store(&kv->header->settings.wait_ms, KVSHM_UNLIMITED);
     ts_is(asked(kv, &prefix), 0);
@@ -793,11 +793,11 @@ START_TEST(test_reserve_waits_no_longer)
     disk.hold = true;
     for (uint32_t i = 0; i < SPILLING_FRAMES; i++)
         in_put(kv, 10 * i, 4);
-    uint64_t before = spilling_stats(kv).evicted_pages;
+    uint64_t before = ts_stats(kv).evicted_pages;
     uint64_t began = kvshm__sys_real.monotonic_ns();
     ts_is(kvshm_reserve(kv, SPILLING_FRAMES / 2, KVSHM_WAIT, &r), 0);
     ck_assert_uint_ge(kvshm__sys_real.monotonic_ns() - began, 20000000);
-    ck_assert_uint_eq(spilling_stats(kv).evicted_pages, before + SPILLING_FRAMES / 2);
+    ck_assert_uint_eq(ts_stats(kv).evicted_pages, before + SPILLING_FRAMES / 2);
     kvshm_cancel(kv, &r);
     for (uint32_t i = 0; i < SPILLING_FRAMES; i++) {
         prefix = in_range(10 * i, 4);

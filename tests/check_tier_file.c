@@ -17,15 +17,6 @@
 #include "spilling.h"
 #include "sys.h"
 
-
-
-static kvshm *start(void)
-{
-    struct kvshm_config config = spilling_config();
-
-    return ts_create("inside", &config);
-}
-
 /* Pages that were cached without a fingerprint are nobody's who names one, and the other way round, also over a start. */
 START_TEST(test_with_and_without_fingerprint)
 {
@@ -155,7 +146,7 @@ static void forge_circle(struct kvshm__spill_file *file, void *block)
 START_TEST(test_a_key_that_is_its_own_parent)
 {
     struct kvshm_prefix key = in_key(7, 3), prefix = in_range(0, 22);
-    kvshm *kv = start();
+    kvshm *kv = spilling_start();
 
     spilling_put(kv, &key);
     ts_is(kvshm_flush(kv), 0);
@@ -163,7 +154,7 @@ START_TEST(test_a_key_that_is_its_own_parent)
     ts_is(kvshm_flush(kv), 0);
     spilling_end(kv);
     forge(forge_circle, true);
-    kv = start();
+    kv = spilling_start();
     ts_is(spilling_peek(kv, &key), KVSHM_MISS);
     spilling_served(kv, &prefix);
     in_audit(kv);
@@ -188,7 +179,7 @@ static void forge_page(struct kvshm__spill_file *file, void *block)
 START_TEST(test_who_attaches_is_given_another_shape)
 {
     struct kvshm_prefix prefix = in_range(0, 22);
-    kvshm *kv = start(), *other = NULL;
+    kvshm *kv = spilling_start(), *other = NULL;
 
     spilling_put(kv, &prefix);
     spilling_leave_all(kv);

@@ -19,10 +19,23 @@ struct kvshm_config spilling_config(void)
     return config;
 }
 
+kvshm *spilling_start(void)
+{
+    struct kvshm_config config = spilling_config();
+
+    return ts_create("inside", &config);
+}
+
 void spilling_end(kvshm *kv)
 {
     ts_detach(kv);
     ts_is(kvshm_unlink("inside", 0), 0);
+}
+
+kvshm *spilling_restart(kvshm *kv)
+{
+    spilling_end(kv);
+    return spilling_start();
 }
 
 void spilling_leave_all(kvshm *kv)
@@ -53,13 +66,4 @@ void spilling_served(kvshm *kv, const struct kvshm_prefix *prefix)
 void spilling_put(kvshm *kv, const struct kvshm_prefix *prefix)
 {
     ck_assert_int_ge(in_insert(kv, prefix, NULL, 0), 0);
-}
-
-struct kvshm_stats spilling_stats(kvshm *kv)
-{
-    struct kvshm_stats stats;
-
-    kvshm_stats_init(&stats);
-    ts_is(kvshm_stats(kv, &stats), 0);
-    return stats;
 }

@@ -16,8 +16,14 @@ extern char spilling_path[300];
 /* Lookups wait without a bound; a stopped client is told of after 200 ms. */
 struct kvshm_config spilling_config(void);
 
+/* The arena of that config, new on the file. */
+kvshm *spilling_start(void);
+
 /* Detach, and remove the arena; the file stays. */
 void spilling_end(kvshm *kv);
+
+/* The arena is removed, and made anew on the file. */
+kvshm *spilling_restart(kvshm *kv);
 
 /* All entries go to the file, and leave memory. */
 void spilling_leave_all(kvshm *kv);
@@ -29,7 +35,5 @@ int spilling_peek(kvshm *kv, const struct kvshm_prefix *prefix);
 void spilling_served(kvshm *kv, const struct kvshm_prefix *prefix);
 
 void spilling_put(kvshm *kv, const struct kvshm_prefix *prefix);
-
-struct kvshm_stats spilling_stats(kvshm *kv);
 
 #endif /* KVSHM_TESTS_SPILLING_H */

@@ -160,6 +160,15 @@ void ts_detach(kvshm *kv)
     ts_is(kvshm_detach(kv), 0);
 }
 
+struct kvshm_stats ts_stats(kvshm *kv)
+{
+    struct kvshm_stats stats;
+
+    kvshm_stats_init(&stats);
+    ts_is(kvshm_stats(kv, &stats), 0);
+    return stats;
+}
+
 int ts_insert(kvshm *kv, uint64_t adapter, uint64_t tenant, const uint32_t *tokens, uint32_t n)
 {
     struct kvshm_reservation reservation;

@@ -38,10 +38,11 @@ int ts_run(Suite *suite);
 /* Defaults with opaque pages of page_bytes and page_tokens tokens, and that many frames. */
 struct kvshm_config ts_config(uint64_t page_bytes, uint32_t page_tokens, uint64_t frames);
 
-/* Create or attach, and fail the test with kvshm_errmsg() otherwise. */
+/* Each fails the test with kvshm_errmsg() where the call fails. */
 kvshm *ts_create(const char *name, const struct kvshm_config *config);
 kvshm *ts_attach(const char *name, unsigned flags);
 void ts_detach(kvshm *kv);
+struct kvshm_stats ts_stats(kvshm *kv);
 
 /* Reserve, fill by ts_fill() and insert a prefix of n tokens without a head; the outcome (>= 0). */
 int ts_insert(kvshm *kv, uint64_t adapter, uint64_t tenant, const uint32_t *tokens, uint32_t n);
