@@ -2,10 +2,8 @@
 /*
  * kvshmctl - creates, changes and removes arenas.
  *
- * A command is a line of commands[]: its options, how many arguments it takes, and what it does. An option of
- * create is a line of create_options[], which also says how its value is read and where in struct kvshm_config it
- * belongs. The library judges the values; what cannot be written at all, and what is missing or
- * does not go together, is refused here.
+ * A command is a line of commands[]: its options, how many arguments it takes, and what it does. The library judges
+ * the values of create's options; what is missing or does not go together is refused here.
  */
 #include <argp.h>
 #include <errno.h>
@@ -17,6 +15,7 @@
 #include <unistd.h>
 
 #include "common.h"
+#include "create_options.h"
 #include "handle.h"
 #include "limit.h"
 #include "mend.h"
@@ -117,142 +116,6 @@ static bool confirm(const struct request *request, const char *format, ...)
 }
 
 /* ---- create -------------------------------------------------------------------------------------- */
-
-enum value_kind {
-    VALUE_U32,
-    VALUE_U64,
-    VALUE_LIMIT,
-    VALUE_SIZE,
-    VALUE_MODE,
-    VALUE_GROUP,
-    VALUE_FINGERPRINT,
-    VALUE_DTYPE,
-    VALUE_BACKING,
-    VALUE_NUMA,
-    VALUE_FILE,
-    VALUE_ADMISSION
-};
-
-static const char *const dtypes[] = {"f32", "f16", "bf16", "fp8", "int8", "int4", NULL};
-
-struct create_option {
-    const char *name;
-    const char *arg;
-    enum value_kind kind;
-    size_t offset; /* in struct kvshm_config */
-    const char *help;
-    int group; /* of --help */
-};
-
-#define AT(field) offsetof(struct kvshm_config, field)
-
-static const struct create_option create_options[] = {
-    {"layers", "N", VALUE_U32, AT(geometry.num_layers), "Layers of the model", 1},
-    {"kv-heads", "N", VALUE_U32, AT(geometry.num_kv_heads), "Heads of keys and values a layer", 1},
-    {"head-dim", "N", VALUE_U32, AT(geometry.head_dim), "Elements of a head", 1},
-    {"dtype", "TYPE", VALUE_DTYPE, AT(geometry.dtype),
-     "Type of an element: f32 (default), f16, bf16, fp8, int8 or int4", 1},
-    {"page-bytes", "SIZE", VALUE_SIZE, AT(geometry.page_bytes),
-     "Size of an opaque page, instead of layers, heads and type", 1},
-    {"page-tokens", "N", VALUE_U32, AT(geometry.page_tokens), "Tokens a page holds (default 64)",
-     1},
-    {"shards", "N", VALUE_U32, AT(geometry.shards),
-     "Equal parts of a page, one for each rank (default 1)", 1},
-    {"token-scale", "N", VALUE_U32, AT(geometry.token_scale),
-     "What one token stands for when shown (default 1)", 1},
-    {"fingerprint", "HEX", VALUE_FINGERPRINT, AT(fingerprint),
-     "What makes caches incompatible, as 64 hexadecimal digits", 1},
-    {"frames", "N", VALUE_U64, AT(frames), "Pages that memory holds", 2},
-    {"memory", "SIZE", VALUE_SIZE, AT(memory_bytes),
-     "Size of the whole segment, instead of --frames", 2},
-    {"capacity", "N", VALUE_LIMIT, AT(capacity), "Entries to keep, or 'unlimited' (default)", 2},
-    {"backing", "KIND", VALUE_BACKING, AT(backing),
-     "What memory is made of: auto (default: the best that is to be had), hugetlb-1g, "
-     "hugetlb-2m, thp or small",
-     2},
-    {"numa", "WHERE", VALUE_NUMA, AT(numa),
-     "Nodes that memory is on: auto (default), interleave, local, or the number of one", 2},
-    {"spill", "FILE", VALUE_FILE, AT(spill_path),
-     "File or block device that pages leave memory for, and come back from", 3},
-    {"spill-size", "SIZE", VALUE_SIZE, AT(spill_bytes), "The most that it may hold", 3},
-    {"admission", "WHICH", VALUE_ADMISSION, AT(admission),
-     "Pages that are written to it: all (default), or reused, those asked for again", 3},
-    {"wait-ms", "N", VALUE_LIMIT, AT(wait_ms),
-     "Milliseconds that a lookup waits for it if it is to, or 'unlimited' (default 1000)", 3},
-    {"max-clients", "N", VALUE_U32, AT(max_clients), "Clients that may attach at once (default 64)",
-     3},
-    {"max-leases", "N", VALUE_U32, AT(max_leases),
-     "Leases one client may hold, and reservations likewise (default 512)", 4},
-    {"stall-ms", "N", VALUE_U32, AT(stall_ms),
-     "Milliseconds that a writer waits for one that stopped (default 1000)", 4},
-    {"mode", "MODE", VALUE_MODE, AT(mode),
-     "Permission bits in octal, whatever the umask (default 0600)", 4},
-    {"group", "GROUP", VALUE_GROUP, AT(group), "Group of the file, by name or number", 4},
-};
-#define CREATE_OPTIONS (sizeof create_options / sizeof create_options[0])
-
-/* The same for argp; filled before use. What is the file's is no option of load. */
-static struct argp_option create_argp_options[CREATE_OPTIONS + 1];
-static struct argp_option load_argp_options[CREATE_OPTIONS + 1];
-
-static bool is_of_file(const struct create_option *option)
-{
-    return option->group == 1 || option->kind == VALUE_FILE || option->offset == AT(spill_bytes);
-}
-
-static void fill_create_options(void)
-{
-    size_t of_load = 0;
-
-    for (size_t i = 0; i < CREATE_OPTIONS; i++) {
-        create_argp_options[i] = (struct argp_option){.name = create_options[i].name,
-                                                      .key = OPTION_CREATE + (int)i,
-                                                      .arg = create_options[i].arg,
-                                                      .doc = create_options[i].help,
-                                                      .group = create_options[i].group};
-        if (!is_of_file(&create_options[i]))
-            load_argp_options[of_load++] = create_argp_options[i];
-    }
-}
-
-/* NULL, or what is wrong with the value. */
-static const char *set_create_option(struct kvshm_config *config,
-                                     const struct create_option *option, const char *value)
-{
-    char *field = (char *)config + option->offset;
-    const char *wrong = NULL;
-    uint64_t number;
-
-    switch (option->kind) {
-    case VALUE_U32:
-        wrong = tool_parse_number(value, UINT32_MAX, &number);
-        *(uint32_t *)field = (uint32_t)number;
-        return wrong;
-    case VALUE_U64:
-        return tool_parse_number(value, UINT64_MAX, (uint64_t *)field);
-    case VALUE_LIMIT:
-        return tool_parse_limit(value, (uint64_t *)field);
-    case VALUE_SIZE:
-        return tool_parse_size(value, (uint64_t *)field);
-    case VALUE_MODE:
-        return tool_parse_mode(value, (uint32_t *)field);
-    case VALUE_GROUP:
-        return tool_parse_group(value, (uint32_t *)field);
-    case VALUE_FINGERPRINT:
-        return tool_parse_hex(value, (uint8_t *)field, KVSHM_FINGERPRINT_BYTES);
-    case VALUE_DTYPE:
-        return tool_parse_word(value, dtypes, (uint32_t *)field);
-    case VALUE_BACKING:
-        return tool_parse_word(value, tool_backings, (uint32_t *)field);
-    case VALUE_NUMA:
-        return tool_parse_numa(value, (uint32_t *)field);
-    case VALUE_FILE:
-        return tool_parse_path(value, (const char **)field);
-    case VALUE_ADMISSION:
-        return tool_parse_word(value, tool_admissions, (uint32_t *)field);
-    }
-    return NULL;
-}
 
 /* When memory began to be taken, and when that was last shown; 0: not yet. */
 static uint64_t taking_ns, shown_ns;
@@ -721,16 +584,14 @@ static error_t parse_command_option(int key, char *arg, struct argp_state *state
     default:
         break;
     }
-    if (key >= OPTION_CREATE && key < OPTION_CREATE + (int)CREATE_OPTIONS) {
-        const struct create_option *option = &create_options[key - OPTION_CREATE];
-        const char *wrong = set_create_option(&request->config, option, arg);
-
-        if (wrong)
-            argp_error(state, "--%s: %s", option->name, wrong);
-        request->clients_said = request->clients_said || option->offset == AT(max_clients);
-        return 0;
-    }
-    return ARGP_ERR_UNKNOWN;
+    const struct create_option *option = create_option_at(key - OPTION_CREATE);
+    if (!option)
+        return ARGP_ERR_UNKNOWN;
+    const char *wrong = create_option_set(&request->config, option, arg);
+    if (wrong)
+        argp_error(state, "--%s: %s", option->name, wrong);
+    request->clients_said |= option->offset == offsetof(struct kvshm_config, max_clients);
+    return 0;
 }
 
 /* The command's own arguments stand in argv behind its name. */
@@ -802,7 +663,7 @@ int main(int argc, char **argv)
     static struct request request; /* what is parsed into it is its, to the end */
 
     tool_start();
-    fill_create_options();
+    create_options_fill(OPTION_CREATE);
     kvshm_config_init(&request.config);
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &request);
     return tool_finish(request.command->run(&request));

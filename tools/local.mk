@@ -17,6 +17,8 @@ sbin_PROGRAMS += tools/kvshmctl
 tools_kvshmctl_SOURCES = \
 	tools/common.c \
 	tools/common.h \
+	tools/create_options.c \
+	tools/create_options.h \
 	tools/kvshmctl.c
 tools_kvshmctl_LDADD = $(TOOLS_LIBS)
 
