@@ -45,6 +45,7 @@ static struct shared {
     _Atomic(uint64_t) pages_served;
     _Atomic(uint64_t) inserted;
     _Atomic(uint64_t) stalled;
+    _Atomic(uint64_t) in_vain; /* copies one after another that were misses */
 } * shared;
 
 /* ---- Workers --------------------------------------------------------------------------------------------- */
@@ -700,8 +701,9 @@ END_TEST
 
 /* ---- Copies without a lease ----------------------------------------------------------------------------------- */
 
-#define LARGE_BYTES  32768
-#define LARGE_FRAMES 6
+#define LARGE_BYTES   32768
+#define LARGE_FRAMES  6
+#define LARGE_PROMPTS (2 * LARGE_FRAMES)
 
 /* Prompt number of one page. */
 static struct kvshm_prefix large_prompt(uint32_t *tokens, uint32_t number)
@@ -714,7 +716,10 @@ static struct kvshm_prefix large_prompt(uint32_t *tokens, uint32_t number)
     return prefix;
 }
 
-/* Fills the few frames again and again, each time for another prompt. */
+/*
+ * Fills the few frames again and again, each time for another prompt. Slower while the reader cannot keep up: with
+ * ThreadSanitizer a copy takes longer than it takes to fill all of them.
+ */
 static int refill(void *arg)
 {
     kvshm *kv = NULL;
@@ -723,9 +728,11 @@ static int refill(void *arg)
 
     ts_need(kvshm_attach("processes", NULL, 0, &kv) == 0);
     for (uint32_t i = 0; !atomic_load(&shared->ended); i++) {
-        struct kvshm_prefix prefix = large_prompt(tokens, i % (2 * LARGE_FRAMES));
+        struct kvshm_prefix prefix = large_prompt(tokens, i % LARGE_PROMPTS);
         struct kvshm_reservation r;
 
+        if (atomic_load(&shared->in_vain) > LARGE_PROMPTS)
+            usleep(1000);
         ts_need(kvshm_reserve(kv, 1, 0, &r) == 0);
         ts_fill(kvshm_reservation_page(&r, 0), LARGE_BYTES, 0, 0, tokens, PAGE_TOKENS);
         ts_need(kvshm_insert(kv, &prefix, NULL, &r, 0) >= 0);
@@ -750,13 +757,14 @@ START_TEST(test_copies_while_frames_are_refilled)
     pid = ts_fork(refill, NULL);
     reader = ts_attach("processes", KVSHM_RDONLY);
     for (uint64_t copied = 0; copied < wanted; tries++) {
-        struct kvshm_prefix prefix = large_prompt(tokens, (uint32_t)tries % (2 * LARGE_FRAMES));
+        struct kvshm_prefix prefix = large_prompt(tokens, (uint32_t)tries % LARGE_PROMPTS);
         int64_t code = kvshm_copy_out(reader, &prefix, 0, 1, bytes);
 
         ck_assert_int_ge(code, 0);
         if (code == 1)
             ck_assert_uint_eq(ts_filled(bytes, LARGE_BYTES, 0, 0, tokens, PAGE_TOKENS), 0);
         copied += (uint64_t)code;
+        atomic_store(&shared->in_vain, code == 1 ? 0 : atomic_load(&shared->in_vain) + 1);
     }
     printf("copied %llu of %llu pages\n", (unsigned long long)wanted, (unsigned long long)tries);
     atomic_store(&shared->ended, true);
