@@ -57,7 +57,7 @@ static uint64_t find_id(const struct loading *l, const uint64_t id[2])
     return NO_HEADER;
 }
 
-/* Of two headers of one id (a page written anew after its slot had been given up) either will do. */
+/* Of two headers of one id (a page written anew after its slot had been given up) either will do for the page. */
 static void add_id(struct loading *l, uint64_t number)
 {
     uint64_t i = start_of(l, header_at(l, number)->page_id);
@@ -142,9 +142,15 @@ static bool load_page(struct loading *l, uint64_t number)
     const struct kvshm_slot_header *h = header_at(l, number);
     struct kvshm__page_spec spec;
 
-    if (record_of(l, h->page_id) != KVSHM__NO_RECORD || !spec_of(l, h, &spec))
+    uint32_t record = record_of(l, h->page_id);
+    if (record != KVSHM__NO_RECORD) {
+        if (!is_key(h)) /* in two slots: an entry ends there if either says so */
+            l->records[number] = record + 1;
         return false;
-    uint32_t record = find_page(kv, &spec);
+    }
+    if (!spec_of(l, h, &spec))
+        return false;
+    record = find_page(kv, &spec);
     if (record != KVSHM__NO_RECORD) { /* token pages of one identity are one: what stands below this one stands below that */
         l->records[find_id(l, h->page_id)] = is_key(h) ? 0 : record + 1;
         return false;

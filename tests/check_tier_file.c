@@ -162,6 +162,50 @@ START_TEST(test_a_key_that_is_its_own_parent)
 }
 END_TEST
 
+/* The second page, at which an entry ends, is in two slots: a writer who died had it before there was that entry. */
+static void forge_twice(struct kvshm__spill_file *file, void *unused)
+{
+    static _Alignas(4096) char block[8192];
+    struct kvshm_slot_header *header = (void *)block;
+    const struct kvshm__spill_shape *s = &file->shape;
+
+    (void)unused;
+    ck_assert_uint_le(s->payload_stride, sizeof(block));
+    ck_assert_int_gt(kvshm__sys.pread(file->fd, block, s->payload_stride, kvshm__spill_payload_offset(s, 1)), 0);
+    ck_assert_int_gt(kvshm__sys.pwrite(file->fd, block, s->payload_stride, kvshm__spill_payload_offset(s, 7)), 0);
+    ck_assert_int_gt(kvshm__sys.pread(file->fd, block, s->header_stride, kvshm__spill_header_offset(s, 1)), 0);
+    ck_assert(kvshm__slot_valid(file, 1, header) && header->depth == 1 && header->flags == KVSHM__SLOT_ENTRY);
+    header->flags = 0;
+    kvshm__slot_seal(file, header);
+    ts_is(kvshm__spill_header_write(file, header), 0);
+    header->flags = KVSHM__SLOT_ENTRY;
+    header->slot = 7;
+    kvshm__slot_seal(file, header);
+    ts_is(kvshm__spill_header_write(file, header), 0);
+}
+
+START_TEST(test_a_page_in_two_slots)
+{
+    struct kvshm_prefix inner = in_range(0, 8), outer = in_range(0, 12);
+    kvshm *kv = spilling_start();
+
+    spilling_put(kv, &outer);
+    ts_is(kvshm_flush(kv), 0);
+    spilling_put(kv, &inner);
+    ts_is(kvshm_flush(kv), 0);
+    spilling_end(kv);
+    forge(forge_twice, true);
+    kv = spilling_start();
+    for (unsigned round = 0; round < 2; round++) { /* the file says so at once */
+        spilling_served(kv, &inner);
+        spilling_served(kv, &outer);
+        in_audit(kv);
+        kv = spilling_restart(kv);
+    }
+    spilling_end(kv);
+}
+END_TEST
+
 /* Header of a file of the same arena whose pages are larger, or whose slots are others. */
 static void forge_page(struct kvshm__spill_file *file, void *block)
 {
@@ -237,6 +281,7 @@ int main(void)
     tcase_add_test(tcase, test_fingerprint_named_later);
     tcase_add_test(tcase, test_what_was_removed_is_no_beginning);
     tcase_add_test(tcase, test_a_key_that_is_its_own_parent);
+    tcase_add_test(tcase, test_a_page_in_two_slots);
     tcase_add_test(tcase, test_who_attaches_is_given_another_shape);
     tcase_add_test(tcase, test_blocks_larger_than_a_page);
     suite_add_tcase(suite, tcase);
